@@ -1,0 +1,59 @@
+# GGUF container, versions 2 and 3: metadata and tensor directory of a file or of a split set, as views into the mapping.
+#
+# Every length, offset and count of the file is checked before it is used; errors are ValueErrors that name the file and
+# the byte offset, key or tensor. Metadata lives in the first shard; tensors are the union of all shards.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from pantheon._core.mapping cimport pn_mapping
+from pantheon._core.types cimport ft_tokenizer, tm_tensor
+
+ctypedef enum gguf_value_type:
+    GGUF_U8 = 0
+    GGUF_I8 = 1
+    GGUF_U16 = 2
+    GGUF_I16 = 3
+    GGUF_U32 = 4
+    GGUF_I32 = 5
+    GGUF_F32 = 6
+    GGUF_BOOL = 7
+    GGUF_STRING = 8
+    GGUF_ARRAY = 9
+    GGUF_U64 = 10
+    GGUF_I64 = 11
+    GGUF_F64 = 12
+
+cdef struct gguf_kv:
+    const char *key                      # (key_len,) in the mapping, not NUL-terminated
+    size_t key_len
+    int type                             # gguf_value_type
+    int elem_type                        # of an array, else -1
+    uint64_t count                       # elements of an array; bytes of a string; 1 otherwise
+    const uint8_t *data                  # first byte of the value (of a string: of its bytes; of an array: of its elements)
+
+cdef struct gguf_file:
+    int version
+    int n_maps
+    pn_mapping **maps                    # (n_maps,) owned
+    int64_t n_kv
+    gguf_kv *kv                          # (n_kv,) owned
+    int64_t n_tensors
+    tm_tensor *tensors                   # (n_tensors,) owned; data points into the mappings
+    void *index                          # name and key lookup, private
+    ft_tokenizer *tokenizer              # view of tokenizer.ggml.*, owned; NULL when the file has no vocabulary
+
+# GIL; any shard of a split set may be named; the caller owns the result.
+cdef gguf_file *gguf_open(str path) except NULL
+cdef void gguf_close(gguf_file *f) noexcept
+# nogil; borrowed; NULL when absent.
+cdef const gguf_kv *gguf_find(const gguf_file *f, const char *key) noexcept nogil
+cdef tm_tensor *gguf_tensor(const gguf_file *f, const char *name) noexcept nogil
+# GIL; 1 and *out set when the key is there, 0 and *out untouched when not. Any integer type will do for an integer, any
+# number for a float; anything else raises ValueError naming the key. i is the element of a per-layer array (a scalar
+# stands for all of them); a list shorter than i + 1 raises.
+cdef int gguf_get_int(const gguf_file *f, const char *key, int64_t i, int64_t *out) except -1
+cdef int gguf_get_float(const gguf_file *f, const char *key, int64_t i, double *out) except -1
+cdef int gguf_get_bool(const gguf_file *f, const char *key, bint *out) except -1
+# GIL; str or None. Raises ValueError when the value is no string or no UTF-8.
+cdef object gguf_get_str(const gguf_file *f, const char *key)
+# GIL; the value as a Python object (int, float, bool, str, list of those); token lists come as bytes. None when absent.
+cdef object gguf_value(const gguf_file *f, const gguf_kv *kv)

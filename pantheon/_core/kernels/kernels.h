@@ -1,0 +1,137 @@
+/* The seam between the engine and its hot loops.
+ *
+ * A level (ref, avx2, ...) is one filled pn_kernels table. ref is plain C and is the definition: every other level gives
+ * the same bits for quantised weights, and results of its own, but fixed ones, for float weights. Tables are built from
+ * the lowest level up, so a level holds its own function where it has one and the next lower level's elsewhere.
+ *
+ * No function here allocates, fails, or touches Python. Row pointers into the model file may have any alignment.
+ * Arrays made by the engine (activations, caches, workspaces) are 64-byte aligned at their start.
+ */
+#ifndef PN_KERNELS_H
+#define PN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Weight types; the numbers are those of the GGUF file. */
+typedef enum pn_type {
+    PN_F32 = 0, PN_F16 = 1, PN_Q4_0 = 2, PN_Q4_1 = 3, PN_Q5_0 = 6, PN_Q5_1 = 7, PN_Q8_0 = 8, PN_Q8_1 = 9,
+    PN_Q2_K = 10, PN_Q3_K = 11, PN_Q4_K = 12, PN_Q5_K = 13, PN_Q6_K = 14, PN_Q8_K = 15,
+    PN_IQ2_XXS = 16, PN_IQ2_XS = 17, PN_IQ3_XXS = 18, PN_IQ1_S = 19, PN_IQ4_NL = 20, PN_IQ3_S = 21, PN_IQ2_S = 22,
+    PN_IQ4_XS = 23, PN_I8 = 24, PN_I16 = 25, PN_I32 = 26, PN_I64 = 27, PN_F64 = 28, PN_IQ1_M = 29, PN_BF16 = 30,
+    PN_TQ1_0 = 34, PN_TQ2_0 = 35, PN_MXFP4 = 39, PN_NVFP4 = 40, PN_Q1_0 = 41, PN_Q2_0 = 42,
+    PN_TYPE_COUNT = 43
+} pn_type;
+
+/* How a weight type wants its input: as floats, or as int8 codes with one scale per 32 or per 256 elements. */
+typedef enum pn_act_kind { PN_ACT_F32 = 0, PN_ACT_Q32 = 1, PN_ACT_Q256 = 2, PN_ACT_KINDS = 3 } pn_act_kind;
+
+/* n_tok input vectors of n elements, prepared once per matrix input and shared by all products that read it. Row t of
+ * every array starts at t times its row length. All memory is the caller's. */
+typedef struct pn_act {
+    int n, n_tok;
+    const float *f;  /* (n_tok, n) the input itself */
+    int8_t *q;       /* (n_tok, n) codes in [-127, 127] */
+    float *d;        /* (n_tok, n/32) or (n_tok, n/256) scale of each block */
+    float *s;        /* (n_tok, n/32) d * sum of the block's codes; PN_ACT_Q32 only */
+    int16_t *sum;    /* (n_tok, n/16) sum of every 16 codes; PN_ACT_Q256 only */
+} pn_act;
+
+/* One weight type at one level. dot8, dot1 and tile give the same bits for the same row and input. */
+typedef struct pn_type_ops {
+    const char *name;       /* "Q4_K"; NULL: the type is unknown to the engine */
+    int block, block_bytes; /* elements and bytes of a block */
+    pn_act_kind act;        /* input of dot8, dot1 and tile */
+    const char *level;      /* level that the product functions come from */
+    /* n elements (a multiple of block) of one row to f32 */
+    void (*dequant)(const uint8_t *row, float *out, int64_t n);
+    /* out[r * os] = row r . token t of x, for the 8 rows at w + r * stride */
+    void (*dot8)(const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os);
+    /* the same for one row: what is left when rows run out */
+    void (*dot1)(const uint8_t *row, const pn_act *x, int t, float *out);
+    /* Matrix x matrix, NULL where a level has none. A panel is PN_PANEL rows unpacked once, panel_bytes(n) long and 64-byte
+     * aligned; pack_x prepares n_tok tokens from t0 on, pack_bytes(n, n_tok) long; tile writes y[t * ldy + r] for
+     * r < PN_PANEL, t < n_tok. Rows past n_rows are unpacked as zeros. */
+    size_t (*panel_bytes)(int n);
+    void (*unpack)(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel);
+    size_t (*pack_bytes)(int n, int n_tok);
+    void (*pack_x)(const pn_act *x, int t0, int n_tok, uint8_t *packed);
+    void (*tile)(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy);
+} pn_type_ops;
+
+enum { PN_PANEL = 16 };
+
+/* KV cache types. One cache head is a K area and a V area of n_ctx positions (a multiple of 8), head_dim D wide.
+ *   K f16/f32: [pos/8][D][8]. K q8_0/q4_0: per group of 8 positions and per 32 dims: 8 f16 scales, then codes [32][8]
+ *   (q4_0: dims d and d+16 of the block share a byte, d in the low nibble).
+ *   V f16/f32: [pos][D]. V q8_0/q4_0: GGUF blocks of 32 along D. */
+typedef enum pn_kv_kind { PN_KVK_F16 = 0, PN_KVK_F32 = 1, PN_KVK_Q8_0 = 2, PN_KVK_Q4_0 = 3, PN_KVK_COUNT = 4 } pn_kv_kind;
+
+enum { PN_ATTN_TILE = 64 };
+
+/* Query rows that read one cache head: the heads of a group times the tokens of a chunk. */
+typedef struct pn_attn_rows {
+    int n;               /* rows */
+    int head_dim;        /* D, a multiple of 8 */
+    float scale;         /* multiplies q . k */
+    const float *q;      /* row r at q + r * ldq, (D,) */
+    size_t ldq;
+    const int *first;    /* (n,) lowest position that row r may see */
+    const int *last;     /* (n,) highest one, inclusive */
+    float *m, *s;        /* (n,) running maximum and sum */
+    float *acc;          /* (n, D) running weighted sum of V */
+} pn_attn_rows;
+
+typedef struct pn_kv_ops {
+    const char *name;    /* "f16", "f32", "q8_0", "q4_0" */
+    /* bytes of n_ctx positions of one head */
+    size_t (*k_bytes)(int n_ctx, int head_dim);
+    size_t (*v_bytes)(int n_ctx, int head_dim);
+    void (*store_k)(uint8_t *k, int pos, int head_dim, const float *x);
+    void (*store_v)(uint8_t *v, int pos, int head_dim, const float *x);
+    /* Scores positions [tile * 64, tile * 64 + 64) that each row may see, reduces them to the tile's own (max, sum,
+     * weighted V), and merges that into the row's running (m, s, acc). Rows that see nothing of the tile stay as they are.
+     * Calling it for tiles 0, 1, ... in order is the definition of attention; the bits do not depend on n. */
+    void (*attn_tile)(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
+} pn_kv_ops;
+
+typedef struct pn_kernels {
+    const char *level;
+    pn_type_ops type[PN_TYPE_COUNT];
+    pn_kv_ops kv[PN_KVK_COUNT];
+
+    /* Fills row t of x (codes, scales, sums) from x->f for one kind of input; n is a multiple of 32 or 256. */
+    void (*quantize[PN_ACT_KINDS])(pn_act *x, int t);
+
+    /* y = x * rsqrt(mean(x^2) + eps) * w;   y = (x - mean) * rsqrt(var + eps) * w + b.  x and y may be the same. */
+    void (*rms_norm)(const float *x, const float *w, float eps, int n, float *y);
+    void (*layer_norm)(const float *x, const float *w, const float *b, float eps, int n, float *y);
+    void (*add)(float *x, const float *y, int n);               /* x += y */
+    void (*scale_add)(float *x, const float *y, float a, int n); /* x += a * y: fma per element */
+    void (*silu_mul)(float *gate, const float *up, int n);      /* gate = silu(gate) * up */
+    void (*gelu_tanh)(float *x, int n);
+    void (*softmax)(float *x, int n);                           /* in place, maximum subtracted */
+    /* Rotates n_head heads of head_dim, head h at x + h * head_dim. cs holds n_pair (cos, sin) pairs, already multiplied by
+     * the attention factor. norm: pair p = elements (2p, 2p+1); neox: (p, p + n_pair). The rest passes through. */
+    void (*rope_norm)(float *x, int n_head, int head_dim, const float *cs, int n_pair);
+    void (*rope_neox)(float *x, int n_head, int head_dim, const float *cs, int n_pair);
+    /* acc /= s: the end of attention */
+    void (*attn_finish)(float *acc, float s, int head_dim);
+    /* index of the largest element, lowest index on ties */
+    int (*argmax)(const float *x, int n);
+} pn_kernels;
+
+/* A level's entry: overwrites the entries that it has of its own. */
+typedef void (*pn_level_init)(pn_kernels *k);
+
+/* Levels of this build from lowest to highest; NULL name ends the list. */
+typedef struct pn_level {
+    const char *name;
+    int supported; /* this processor and system can run it */
+} pn_level;
+
+const pn_level *pn_kernels_levels(void);
+const pn_kernels *pn_kernels_get(const char *level); /* NULL: unknown or unsupported */
+const pn_kernels *pn_kernels_best(void);             /* highest supported level */
+
+#endif

@@ -1,0 +1,98 @@
+"""Builds the Cython modules of pantheon/ and the C kernels, each kernel folder with its own instruction set.
+
+Metadata is in pyproject.toml; this file only knows how to compile. Three environment variables change the build:
+
+PANTHEON_DEBUG=1          bounds checks, assertions, arena canaries, -O1 -g
+PANTHEON_SANITIZE=a,b     compile and link with -fsanitize=a,b (address, undefined, thread)
+PANTHEON_USE_THREADS=0    no thread pool: pn_model.pool is NULL and everything runs in the calling thread
+"""
+import os
+import platform
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent
+KERNELS = Path("pantheon/_core/kernels")
+DEBUG = os.environ.get("PANTHEON_DEBUG", "0") == "1"
+SANITIZE = os.environ.get("PANTHEON_SANITIZE", "")
+USE_THREADS = os.environ.get("PANTHEON_USE_THREADS", "1") != "0"
+
+# Products and sums are rounded where the source says so, never fused by the compiler: results must not depend on it.
+CFLAGS = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function"]
+CFLAGS += ["-O1", "-g", "-fno-omit-frame-pointer"] if DEBUG else ["-O3", "-g0"]
+LDFLAGS = []
+if SANITIZE:
+    CFLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined"]
+    LDFLAGS += [f"-fsanitize={SANITIZE}"]
+
+# Kernel folder -> (machines that can compile it, extra flags). The wheel's baseline is plain x86-64 or AArch64; a level
+# above it is entered only after CPUID and XGETBV said that the processor and the system support it.
+LEVELS = {
+    "ref": (None, []),
+    "avx2": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c"]),
+}
+
+
+def levels():
+    return {name: flags for name, (machines, flags) in LEVELS.items()
+            if machines is None or platform.machine() in machines}
+
+
+DEFINES = [("PN_DEBUG", str(int(DEBUG))), ("PN_USE_THREADS", str(int(USE_THREADS)))]
+KERNEL_DEFINES = [(f"PN_HAVE_{name.upper()}", "1") for name in levels()]
+
+
+class BuildExt(build_ext):
+    """Compiles the kernel folders level by level, then links them into the module that owns the kernel table."""
+
+    def build_extension(self, ext):
+        if ext.name == "pantheon._core.kernels.table":
+            for level, flags in levels().items():
+                ext.extra_objects += self.compiler.compile(
+                    sorted(str(p) for p in (KERNELS / level).glob("*.c")),
+                    output_dir=str(Path(self.build_temp) / "kernels"),
+                    macros=DEFINES + KERNEL_DEFINES,
+                    include_dirs=[str(KERNELS)],
+                    extra_preargs=CFLAGS + flags + ["-fPIC"],
+                    depends=[str(p) for p in KERNELS.rglob("*.h")],
+                )
+        super().build_extension(ext)
+
+
+def extensions():
+    for path in sorted(Path("pantheon").rglob("*.pyx")):
+        name = ".".join(path.with_suffix("").parts)
+        is_table = name == "pantheon._core.kernels.table"
+        yield Extension(
+            name,
+            [str(path)] + (sorted(str(p) for p in KERNELS.glob("*.c")) if is_table else []),
+            include_dirs=[str(KERNELS), "pantheon/_core"],
+            define_macros=DEFINES + (KERNEL_DEFINES if is_table else []) + [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+            extra_compile_args=CFLAGS,
+            extra_link_args=LDFLAGS,
+            libraries=[] if sys.platform == "win32" else ["m", "pthread"],
+            depends=[str(p) for p in Path("pantheon/_core").rglob("*.h")],
+        )
+
+
+os.chdir(ROOT)
+setup(
+    ext_modules=cythonize(
+        list(extensions()),
+        build_dir="build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": DEBUG,
+            "wraparound": False,
+            "initializedcheck": DEBUG,
+            "cdivision": True,
+            "embedsignature": True,
+            "freethreading_compatible": False,
+        },
+    ),
+    cmdclass={"build_ext": BuildExt},
+)
