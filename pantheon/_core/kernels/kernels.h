@@ -34,6 +34,7 @@ typedef struct pn_act {
     int8_t *q;       /* (n_tok, n) codes in [-127, 127] */
     float *d;        /* (n_tok, n/32) or (n_tok, n/256) scale of each block */
     float *s;        /* (n_tok, n/32) d * sum of the block's codes; PN_ACT_Q32 only */
+    int32_t *bsum;   /* (n_tok, n/32) sum of the block's codes; PN_ACT_Q32 only */
     int16_t *sum;    /* (n_tok, n/16) sum of every 16 codes; PN_ACT_Q256 only */
 } pn_act;
 
