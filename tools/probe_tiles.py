@@ -2,8 +2,8 @@
 
     python tools/probe_tiles.py [--level avx2] [--types Q4_0,Q4_K] [--shape 1536x4864] [--tokens 512] [--repeats 5]
 
-"tile" is the products alone, "total" includes unpacking the weights and packing the input. "of ceiling" compares the tile
-with a loop of the level's product instructions on registers alone.
+"tile" is the products alone, "total" includes unpacking the weights and packing the input. "of ceiling" compares the
+tile with a loop of the level's product instructions on registers alone.
 """
 import argparse
 
@@ -46,8 +46,9 @@ def main():
         best = probe_tiles.measure(args.level, name, w, row_bytes, n_rows, n, x, args.repeats)
         work = n * n_rows * args.tokens * 1e-9
         total = sum(best.values())
-        print(f"{name:5} tile {work / best['tile']:6.1f}  total {work / total:6.1f} G/s  of ceiling "
-              f"{work / best['tile'] / ceiling:4.0%}  unpack {best['unpack'] / total:5.1%}  pack {best['pack'] / total:5.1%}")
+        tile = work / best["tile"]
+        print(f"{name:5} tile {tile:6.1f}  total {work / total:6.1f} G/s  of ceiling {tile / ceiling:4.0%}  "
+              f"unpack {best['unpack'] / total:5.1%}  pack {best['pack'] / total:5.1%}")
 
 
 if __name__ == "__main__":

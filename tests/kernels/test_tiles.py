@@ -2,6 +2,9 @@
 
 A float type is compared with its own level's vector product: its sums have one fixed order per level.
 """
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 
@@ -120,6 +123,32 @@ def test_unaligned_rows_with_gaps(level, type_name):
         assert_equal_to_vectors(level, type_name, rows, n, x, offset=offset, gap=offset % 5)
 
 
+def before_guard_page(rows):
+    """A copy of the rows' bytes that ends right before a page that cannot be read."""
+    page = mmap.PAGESIZE
+    n_pages = -(-rows.size // page)
+    memory = mmap.mmap(-1, (n_pages + 1) * page)
+    whole = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    guard = ctypes.c_void_p(whole.ctypes.data + n_pages * page)
+    assert libc.mprotect(guard, ctypes.c_size_t(page), 0) == 0, ctypes.get_errno()
+    copy = whole[n_pages * page - rows.size:n_pages * page]
+    copy[:] = rows.reshape(-1)
+    return copy
+
+
+@pytest.mark.parametrize("level, type_name", CASES)
+def test_nothing_is_read_past_the_last_row(level, type_name):
+    rng = np.random.default_rng(8)
+    for n_rows in (1, 9, 16, 21):
+        for n in lengths(type_name):
+            rows = random_rows(rng, type_name, n_rows, n)
+            w = before_guard_page(rows)
+            x = random_input(rng, type_name, 1, n)
+            got = probe_tiles.matmul(level, type_name, w, rows.shape[1], n_rows, n, x)
+            assert np.isfinite(got).all() and np.any(got)
+
+
 @pytest.mark.parametrize("level, type_name", CASES)
 def test_result_does_not_depend_on_the_tile(level, type_name):
     rng = np.random.default_rng(5)
@@ -144,7 +173,8 @@ def test_extreme_operands(level, type_name, pattern):
     rows = random_rows(rng, type_name, 16, n, pattern)
     if type_name in SUB_SCALE_BYTES:
         begin, end = SUB_SCALE_BYTES[type_name]
-        rows.reshape(16, 3, -1)[:, :, begin:end] = np.array([0xFF, 0x80, 0x7F, 0x81], np.uint8)[np.arange(16) % 4, None, None]
+        scales = np.array([0xFF, 0x80, 0x7F, 0x81] * 4, np.uint8)
+        rows.reshape(16, 3, -1)[:, :, begin:end] = scales[:, None, None]
     k = np.arange(n)
     signs = [np.ones(n), -np.ones(n), (-1.0) ** k, (-1.0) ** (k // 2), -((-1.0) ** (k // 2)), np.where(k % 4 < 2, 1, 0),
              np.where(k % 4 < 2, 0, -1)]

@@ -1,5 +1,5 @@
-/* Calibration loops of the tile benchmark: integer multiply-adds on registers alone, in the ratio the tiles use them. Each
- * returns the multiply-adds it did. Call one only on a processor that has the instructions. */
+/* Calibration loops of the tile benchmark: integer multiply-adds on registers alone, in the ratio the tiles use them.
+ * Each returns the multiply-adds it did. Call one only on a processor that has the instructions. */
 #ifndef PN_PROBE_CEILING_H
 #define PN_PROBE_CEILING_H
 
@@ -24,7 +24,8 @@ static inline double pn_ceiling_avx2(void)
                      "dec %0\n\t"
                      "jnz 1b\n\t"
                      "vzeroupper"
-                     : "+r"(n)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm10", "xmm11", "xmm12", "xmm13");
+                     : "+r"(n)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm10", "xmm11", "xmm12",
+                       "xmm13");
     return PN_CEILING_ROUNDS * 16.0 * 32;
 }
 

@@ -1,7 +1,7 @@
 """The matrix x matrix path of one weight type at one level, for tests and the micro benchmark.
 
-Runs the stages the engine runs (panel of 16 rows, packed token tiles, tile products) on arrays given from Python. The engine
-does not import this module.
+Runs the stages the engine runs (panel of 16 rows, packed token tiles, tile products) on arrays given from Python. The
+engine does not import this module.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t, uintptr_t
 from libc.string cimport memset
@@ -101,7 +101,8 @@ def matmul(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int
            int tile_tok=0):
     """Products of all rows and tokens, float32 (n_tok, n_rows rounded up to the panel of 16).
 
-    w holds n_rows rows, ``row_bytes`` apart, and is read in place. tile_tok: tokens of a tile; 0 is the level's own number.
+    w holds n_rows rows, ``row_bytes`` apart, and is read in place. tile_tok: tokens of a tile; 0 is the level's own
+    number.
     Every panel, packed tile and output row is followed by bytes that must come back unchanged: RuntimeError if not.
     """
     cdef const pn_type_ops *ops = tile_ops(level, type_name)
@@ -174,14 +175,14 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
     check_rows(ops, w, row_bytes, n_rows, n)
     if n_rows % PN_PANEL or x.act.n != n:
         raise ValueError(f"{n_rows} rows of {n} elements with input of {x.act.n}")
-    cdef int n_tok = x.act.n_tok, step = ops.tile_tok, t, r, i
+    cdef int n_tok = x.act.n_tok, step = ops.tile_tok, t, r
     cdef uint8_t[::1] panel = aligned_bytes(ops.panel_bytes(n))
     cdef size_t tile_bytes = (ops.pack_bytes(n, step) + 63) // 64 * 64
     cdef uint8_t[::1] packed = aligned_bytes(tile_bytes * ((n_tok + step - 1) // step))
     cdef float[:, ::1] out = np.zeros((n_tok, n_rows), np.float32)
     cdef double begin, mark, packing, unpacking, tiling
     best = {"pack": float("inf"), "unpack": float("inf"), "tile": float("inf")}
-    for i in range(repeats):
+    for _ in range(repeats):
         with nogil:
             begin = seconds()
             t = 0
@@ -210,12 +211,11 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
 def ceiling(str level):
     """Multiply-adds a second, in 1e9, of the level's integer product instructions on registers alone, best of 200 short
     loops: what a tile could reach if it loaded nothing and had no scales."""
-    cdef int i
     cdef double start, best = 0
     pn_kernels_level(level)
     if level not in ("avx2", "avx512"):
         raise ValueError(f"no calibration loop for level {level!r}")
-    for i in range(200):
+    for _ in range(200):
         start = seconds()
         work = pn_ceiling_avx2() if level == "avx2" else pn_ceiling_avx512()
         best = max(best, work / (seconds() - start) * 1e-9)

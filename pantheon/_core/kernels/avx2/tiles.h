@@ -1,9 +1,10 @@
 /* What the matrix x matrix tiles of this level share.
  *
- * A panel is 16 weight rows unpacked once and read by every token tile: two vectors of 8 lanes, lane = row. Integer tiles
- * advance 4 consecutive k per lane and step (int8 codes) or 2 (int16): a step loads the two row vectors and broadcasts the
- * same k of one token after the other, so nothing is ever reduced across lanes. Sums of a block stay in registers; the
- * float accumulators of the tile live in an array that the first-level cache holds, and are touched once a block.
+ * A panel is 16 weight rows unpacked once and read by every token tile: two vectors of 8 lanes, lane = row. Integer
+ * tiles advance 4 consecutive k per lane and step (int8 codes) or 2 (int16): a step loads the two row vectors and
+ * broadcasts the same k of one token after the other, so nothing is ever reduced across lanes. Sums of a block stay
+ * in registers; the float accumulators of the tile live in an array that the first-level cache holds, and are touched
+ * once a block.
  */
 #ifndef PN_AVX2_TILES_H
 #define PN_AVX2_TILES_H
@@ -45,8 +46,8 @@ TILE_INLINE float load_f16(const uint8_t *p)
 
 /* ---- register steps ---------------------------------------------------------------------------------------------- */
 
-/* s0 += w0 * x, s1 += w1 * x over 4 k: uint8 weights, int8 input, pairs summed to int16 (wraps, never saturates as long as
- * 2 * max(w) * 127 < 2^15). Both products before both sums is the order that measured best. */
+/* s0 += w0 * x, s1 += w1 * x over 4 k: uint8 weights, int8 input, pairs summed to int16 (wraps, never saturates as
+ * long as 2 * max(w) * 127 < 2^15). Both products before both sums is the order that measured best. */
 TILE_INLINE void step_u8(__m256i *s0, __m256i *s1, __m256i w0, __m256i w1, __m256i x)
 {
     __m256i p;
@@ -160,8 +161,8 @@ TILE_INLINE void store_steps(uint8_t *out, int row_vec, const __m256i *c, int n_
 
 /* ---- packing input ----------------------------------------------------------------------------------------------- */
 
-/* Sums of the codes at k = 0, 1 mod 4 (low half) and k = 2, 3 mod 4 (high half), as two int16: what the 16-bit lanes of a
- * step sum up when every weight is one. */
+/* Sums of the codes at k = 0, 1 mod 4 (low half) and k = 2, 3 mod 4 (high half), as two int16: what the 16-bit lanes
+ * of a step sum up when every weight is one. */
 TILE_INLINE __m128i pair_sums_16(const int8_t *q)
 {
     __m128i v = _mm_maddubs_epi16(_mm_set1_epi8(1), loadu_i128(q));

@@ -1,8 +1,9 @@
 /* Matrix x matrix tiles of F32, F16 and BF16.
  *
- * The order of the sums is that of one product with a vector: element i belongs to running sum i % 32, so a row has four
- * chains of 8 lanes, chain c taking the groups of 8 elements c, c + 4, c + 8, ...; then one fixed tree; then the last n % 8
- * elements in order. A tile walks one chain at a time, 4 rows x 3 tokens, whose 12 sums just fill the registers.
+ * The order of the sums is that of one product with a vector: element i belongs to running sum i % 32, so a row has
+ * four chains of 8 lanes, chain c taking the groups of 8 elements c, c + 4, c + 8, ...; then one fixed tree; then the
+ * last n % 8 elements in order. A tile walks one chain at a time, 4 rows x 3 tokens, whose 12 sums just fill the
+ * registers.
  *
  * Panel:  rows as f32, (4 row groups, groups of 8 in chain order, 4 rows, 8 lanes), then the ends (16 rows, 8).
  * Packed input of T tokens:  (groups of 8 in chain order, T, 8 lanes) f32, then the ends (T, 8).

@@ -2,15 +2,17 @@
  *
  * Both sides go through a super-block in 8 sub-blocks of 32.
  * Panel, per sub-block:  codes (8 steps, 16 rows, 4) uint8 | scales (1 or 2, 16 rows, 2) int16, each scale twice;
- *   then per block:      mins (4, 16 rows, 2) int16, two sub-blocks a pair (not Q6_K) | d (16,) | dmin (16,) f32 (not Q6_K).
+ *   then per block:      mins (4, 16 rows, 2) int16, two sub-blocks a pair (not Q6_K) | d (16,) | dmin (16,) f32 (not
+ *   Q6_K).
  * Packed input of T tokens, per sub-block:  codes (8 steps, T, 4) int8 | start32 (2 halves, T, 2) int16;
  *   then per block:      sums of 32 codes (4, T, 2) int16 | d (T,) f32.
  * The three types share the packing; each reads what it needs of it.
  *
- * Range. A part is what a 16-bit lane sums before the scale: 16 products of 4-bit codes, at most 16 * 15 * 127 = 30480; or 8 of
- * 5-bit ones, 8 * 31 * 127 = 31496; or 8 of Q6_K, offset by 32, at most 8 * 32 * 127 = 32512 in size once the offset is taken
- * off: they begin at -32 * (sum of the lane's inputs), at most 32512, and wrap on the way. One vpmaddubsw sums two products,
- * at most 2 * 63 * 127 = 16002: it cannot saturate. int32: 256 * 63 * 31 * 127 < 2^26 (Q5_K), 256 * 128 * 32 * 127 < 2^28 (Q6_K).
+ * Range. A part is what a 16-bit lane sums before the scale: 16 products of 4-bit codes, at most 16 * 15 * 127 =
+ * 30480; or 8 of 5-bit ones, 8 * 31 * 127 = 31496; or 8 of Q6_K, offset by 32, at most 8 * 32 * 127 = 32512 in size
+ * once the offset is taken off: they begin at -32 * (sum of the lane's inputs), at most 32512, and wrap on the way.
+ * One vpmaddubsw sums two products, at most 2 * 63 * 127 = 16002: it cannot saturate. int32: 256 * 63 * 31 * 127 <
+ * 2^26 (Q5_K), 256 * 128 * 32 * 127 < 2^28 (Q6_K).
  */
 #include "tiles.h"
 
@@ -22,7 +24,8 @@ TILE_INLINE int n_parts(pn_type type) { return type == PN_Q4_K ? 1 : 2; }  /* in
 TILE_INLINE int n_scales(pn_type type) { return type == PN_Q6_K ? 2 : 1; } /* scales of a sub-block */
 TILE_INLINE int block_bytes(pn_type type) { return type == PN_Q4_K ? 144 : type == PN_Q5_K ? 176 : 210; }
 
-/* Byte offsets inside a panel: of a sub-block's scales, of a block's parts. One number of all 16 rows takes 64 bytes. */
+/* Byte offsets inside a panel: of a sub-block's scales, of a block's parts. One number of all 16 rows takes 64 bytes.
+ * */
 enum { ROW_SET = PN_PANEL * 4, PANEL_SCALES = STEPS * ROW_SET };
 TILE_INLINE int panel_sub(pn_type type) { return PANEL_SCALES + n_scales(type) * ROW_SET; }
 TILE_INLINE int panel_mins(pn_type type) { return SUBS * panel_sub(type); }

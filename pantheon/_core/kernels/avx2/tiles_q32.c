@@ -1,13 +1,13 @@
 /* Matrix x matrix tiles of the types with 32 weights a block and codes of at most 5 bits: Q4_0, Q4_1, Q5_0, Q5_1.
  *
  * Panel, per block:  codes (8 steps, 16 rows, 4) uint8 | d (16,) f32 | m (16,) f32 where the type has a minimum.
- * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | start8 (T, 2) | start16 (T, 2) int16.
- * All four types share the packing; each reads what it needs of it.
+ * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | start8 (T, 2) | start16
+ * (T, 2) int16. All four types share the packing; each reads what it needs of it.
  *
- * Range. A 16-bit lane sums 16 products of a block. Q4_1: at most 16 * 15 * 127 = 30480. The others have codes offset by
- * 8 or 16, at most 16 * 16 * 127 = 32512 in size once the offset is taken off; they begin at -offset * (sum of the lane's
- * inputs), itself at most 32512, and wrap on the way, which the final value does not see. One vpmaddubsw sums two products,
- * at most 2 * 31 * 127 = 7874: it cannot saturate.
+ * Range. A 16-bit lane sums 16 products of a block. Q4_1: at most 16 * 15 * 127 = 30480. The others have codes offset
+ * by 8 or 16, at most 16 * 16 * 127 = 32512 in size once the offset is taken off; they begin at -offset * (sum of the
+ * lane's inputs), itself at most 32512, and wrap on the way, which the final value does not see. One vpmaddubsw sums
+ * two products, at most 2 * 31 * 127 = 7874: it cannot saturate.
  */
 #include "tiles.h"
 
@@ -124,7 +124,8 @@ TILE_INLINE void block_sums(pn_type type, int n_tok, const uint8_t *w, const uin
 }
 
 /* acc = fma(d_w * d_x, isum, acc), then acc = fma(s_x, m, acc). */
-TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *s, float *acc)
+TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *s,
+                                float *acc)
 {
     const __m256i ones = _mm256_set1_epi16(1);
     const float *d = (const float *)(w + PANEL_D), *m = (const float *)(w + PANEL_M);

@@ -1,6 +1,7 @@
 /* Matrix x matrix tiles of Q8_0.
  *
- * vpmaddubsw cannot take these codes (255 * 127 * 2 saturates int16), so both sides are widened to int16 and a step covers 2 k.
+ * vpmaddubsw cannot take these codes (255 * 127 * 2 saturates int16), so both sides are widened to int16 and a step
+ * covers 2 k.
  *
  * Panel, per block of 32:  codes (16 steps, 16 rows, 2) int16 | d (16,) f32.
  * Packed input, per block of T tokens:  codes (16 steps, T, 2) int16 | d (T,) f32.
