@@ -58,6 +58,7 @@ typedef struct pn_type_ops {
     size_t (*pack_bytes)(int n, int n_tok);
     void (*pack_x)(const pn_act *x, int t0, int n_tok, uint8_t *packed);
     void (*tile)(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy);
+    int tile_tok; /* most tokens of one pack_x and tile; fewer are fine. Types with the same pack_x share packed input. */
 } pn_type_ops;
 
 enum { PN_PANEL = 16 };

@@ -34,9 +34,10 @@ FAMILY(pn_avx2_attention);
 FAMILY(pn_avx2_tiles_q32);
 FAMILY(pn_avx2_tiles_k);
 FAMILY(pn_avx2_tiles_q8);
+FAMILY(pn_avx2_tiles_f32);
 static const pn_level_init AVX2[] = {
     pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_types_q6_k,
-    pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8,
+    pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
 };
 #endif
 

@@ -44,6 +44,7 @@ cdef extern from "kernels.h" nogil:
         size_t (*pack_bytes)(int n, int n_tok) noexcept nogil
         void (*pack_x)(const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil
         void (*tile)(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy) noexcept nogil
+        int tile_tok
 
     ctypedef struct pn_attn_rows:
         int n
