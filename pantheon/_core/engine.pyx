@@ -41,10 +41,14 @@ from pantheon._core.threads import default_threads
 # ---- registry: one line per architecture -------------------------------------------------------------------------------
 
 cdef pn_arch_ops registry[PN_ARCH_COUNT]
-registry[<int>PN_ARCH_LLAMA] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
-registry[<int>PN_ARCH_MISTRAL] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
-registry[<int>PN_ARCH_QWEN2] = pn_llama_ops(b"qwen2", PN_ARCH_QWEN2, PN_ROPE_NEOX)
-registry[<int>PN_ARCH_QWEN3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
+registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
+registry[1] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
+registry[2] = pn_llama_ops(b"qwen2", PN_ARCH_QWEN2, PN_ROPE_NEOX)
+registry[3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
+
+
+cdef inline int row(pn_arch arch) noexcept nogil:
+    return <int>arch
 
 
 cdef const pn_arch_ops *ops_named(str name) noexcept:
@@ -56,11 +60,11 @@ cdef const pn_arch_ops *ops_named(str name) noexcept:
 
 
 cdef inline const pn_arch_ops *ops_of(const pn_model *model) noexcept nogil:
-    return &registry[<int>model.config.arch]
+    return &registry[row(model.config.arch)]
 
 
 cdef inline const pn_arch_ops *ops_of_state(const pn_state *state) noexcept nogil:
-    return &registry[<int>state.config.arch]
+    return &registry[row(state.config.arch)]
 
 
 cdef int pn_abi_version() noexcept nogil:
@@ -68,12 +72,13 @@ cdef int pn_abi_version() noexcept nogil:
 
 
 cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
-    return registry[<int>arch].forward if 0 <= <int>arch < PN_ARCH_COUNT else NULL
+    return registry[row(arch)].forward if 0 <= row(arch) < PN_ARCH_COUNT else NULL
 
 
 def architectures():
     """Names of the architectures that this version runs."""
-    return [registry[i].name.decode() for i in range(PN_ARCH_COUNT)]
+    cdef int i
+    return [registry[i].name.decode() for i in range(<int>PN_ARCH_COUNT)]
 
 
 # ---- loading -----------------------------------------------------------------------------------------------------------

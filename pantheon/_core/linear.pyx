@@ -137,9 +137,11 @@ cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int
         return
     for i in range(g.n_forms):
         ops = g.m[g.form_of[i]].ops
-        for t in range(t0, t1, ops.tile_tok):
+        t = t0
+        while t < t1:
             ops.pack_x(&x.act[<int>ops.act], t, min(ops.tile_tok, t1 - t),
                        x.packed[i] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok)))
+            t += ops.tile_tok
 
 
 # ---- products ----------------------------------------------------------------------------------------------------------
@@ -174,23 +176,24 @@ cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input 
     cdef const pn_type_ops *ops = m.ops
     cdef int r0 = p * PN_PANEL
     cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
-    cdef int t, i, j, n_tok
+    cdef int t = 0, i, j, n_tok
     cdef float edge[12 * 16]
     cdef const uint8_t *packed
     if form < 0:
         rows_product(m, &x.act[<int>ops.act], r0, r0 + n_rows, y, ldy)
         return
     ops.unpack(m.data + <size_t>r0 * m.row_bytes, m.row_bytes, n_rows, m.cols, team.panel)
-    for t in range(0, x.n_tok, ops.tile_tok):
+    while t < x.n_tok:
         n_tok = min(ops.tile_tok, x.n_tok - t)
         packed = x.packed[form] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok))
         if n_rows == PN_PANEL:
             ops.tile(team.panel, packed, m.cols, n_tok, y + t * ldy + r0, ldy)
-            continue
-        ops.tile(team.panel, packed, m.cols, n_tok, edge, PN_PANEL)
-        for i in range(n_tok):
-            for j in range(n_rows):
-                y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
+        else:
+            ops.tile(team.panel, packed, m.cols, n_tok, edge, PN_PANEL)
+            for i in range(n_tok):
+                for j in range(n_rows):
+                    y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
+        t += n_tok
 
 
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y, const size_t *ldy) noexcept nogil:

@@ -497,13 +497,13 @@ cdef int pn_llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
     cdef pn_llama_kv_cache *caches[PREFILL_WINDOW]
     cdef int pos[PREFILL_WINDOW]
     cdef int window = min(max(w.base.prefill_window, 1), <int>PREFILL_WINDOW)
-    cdef int first, n_tok, i
+    cdef int first = 0, n_tok, i
     cdef pn_llama_work *work
     cdef llama_job job
     for i in range(n):
         if check(model, tokens[i], state, n) != 0:
             return -1
-    for first in range(0, n, window):
+    while first < n:
         n_tok = min(window, n - first)
         work = work_of(model, n_tok, n_tok if all else 1)
         if work == NULL:
@@ -520,6 +520,7 @@ cdef int pn_llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
         if run(&job) != 0:
             return -1
         advance(state, n_tok)
+        first += n_tok
     return 0
 
 
@@ -527,13 +528,13 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
                                 float *logits_out) noexcept nogil:
     cdef pn_llama_kv_cache *caches[PREFILL_WINDOW]
     cdef int pos[PREFILL_WINDOW]
-    cdef int first, n_tok, i
+    cdef int first = 0, n_tok, i
     cdef pn_llama_work *work
     cdef llama_job job
     for i in range(n):
         if check(model, tokens[i], states[i], 1) != 0:
             return -1
-    for first in range(0, n, PREFILL_WINDOW):
+    while first < n:
         n_tok = min(<int>PREFILL_WINDOW, n - first)
         work = work_of(model, n_tok, n_tok)
         if work == NULL:
@@ -550,6 +551,7 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
             return -1
         for i in range(n_tok):
             advance(states[first + i], 1)
+        first += n_tok
     return 0
 
 

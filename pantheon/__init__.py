@@ -1,0 +1,1 @@
+"""Pantheon runs large language models on the machine that is there."""
