@@ -1,6 +1,8 @@
 import os
+import shlex
 import subprocess
 import sys
+import sysconfig
 import textwrap
 
 import pytest
@@ -106,52 +108,82 @@ def test_network_file_systems(f_type, network):
     assert is_network_filesystem(f_type) is network
 
 
-def run_without_address_space(code, path, mode):
-    """Runs code in a process whose address space may not grow while it opens the file: every mmap fails."""
-    program = """
-        import resource, sys
-        from pantheon._core.mapping import MappedFile
-        def open_limited(path):
-            soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-            resource.setrlimit(resource.RLIMIT_AS, (4096, hard))
-            try:
-                return MappedFile(path)
-            finally:
-                resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    """
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(program) + textwrap.dedent(code), path],
-                          env={**os.environ, "PANTHEON_MMAP": mode}, capture_output=True, text=True, timeout=120)
+NO_MMAP = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+    if (fd >= 0 && protection == PROT_READ && flags == MAP_PRIVATE) {
+        errno = ENODEV;
+        return MAP_FAILED;
+    }
+    return (void *)syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+}
+void *mmap64(void *, size_t, int, int, int, off_t) __attribute__((alias("mmap")));
+"""
 
 
-def test_auto_reads_where_mapping_fails(tmp_path):
-    path = tmp_path / "small"
-    path.write_bytes(b"abc")
-    done = run_without_address_space("m = open_limited(sys.argv[1]); print(m.mapped, bytes(m))", path, "auto")
-    assert done.stdout == "False b'abc'\n", done.stderr
+@pytest.fixture(scope="module")
+def no_mmap(tmp_path_factory):
+    """A library that, loaded first, lets no file be mapped for reading: what file systems without mmap do."""
+    folder = tmp_path_factory.mktemp("no_mmap")
+    (folder / "no_mmap.c").write_text(NO_MMAP)
+    compiler = shlex.split(sysconfig.get_config_var("CC"))
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", "no_mmap.so", "no_mmap.c"], cwd=folder, check=True)
+    return folder / "no_mmap.so"
 
 
-def test_mmap_is_not_silently_replaced(tmp_path):
-    path = tmp_path / "small"
-    path.write_bytes(b"abc")
+def run(code, path, mode, **environment):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True,
+                          timeout=120, env={**os.environ, "PANTHEON_MMAP": mode, **environment})
+
+
+def preload(library):
+    """The library behind those that are loaded first already: a sanitizer insists on being the first."""
+    return f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()
+
+
+def test_auto_reads_where_mapping_fails(file, no_mmap):
     code = """
-        try:
-            open_limited(sys.argv[1])
-        except OSError as error:
-            print(error.filename)
+        import sys
+        from pantheon._core.mapping import MappedFile
+        m = MappedFile(sys.argv[1])
+        print(m.mapped, bytes(m) == open(sys.argv[1], "rb").read())
     """
-    done = run_without_address_space(code, path, "mmap")
-    assert done.stdout == f"{path}\n", done.stderr
+    done = run(code, file, "auto", LD_PRELOAD=preload(no_mmap))
+    assert done.stdout == "False True\n", done.stderr
+
+
+def test_mmap_is_not_silently_replaced(file, no_mmap):
+    code = """
+        import errno, sys
+        from pantheon._core.mapping import MappedFile
+        try:
+            MappedFile(sys.argv[1])
+        except OSError as error:
+            print(errno.errorcode[error.errno], error.filename)
+    """
+    done = run(code, file, "mmap", LD_PRELOAD=preload(no_mmap))
+    assert done.stdout == f"ENODEV {file}\n", done.stderr
 
 
 def test_too_large_to_read_is_a_memory_error(tmp_path):
-    path = tmp_path / "large"
+    path, size = tmp_path / "large", (1 << 40) + 4096
     with open(path, "wb") as file:
-        file.truncate(1 << 40)           # sparse
+        file.truncate(size)              # sparse
     code = """
+        import resource, sys
+        from pantheon._core.mapping import MappedFile
+        pages = int(open("/proc/self/statm").read().split()[0])
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30), hard))
         try:
-            open_limited(sys.argv[1])
+            MappedFile(sys.argv[1])
         except MemoryError as error:
             print(error)
     """
-    done = run_without_address_space(code, path, "auto")
-    assert f"{path}: no memory to read {1 << 40} bytes into" in done.stdout, done.stderr
+    options = os.environ.get("ASAN_OPTIONS", "") + ":allocator_may_return_null=1"       # as malloc does
+    done = run(code, path, "read", ASAN_OPTIONS=options)
+    assert done.stdout == f"{path}: no memory to read {size} bytes into\n", done.stderr
