@@ -1,5 +1,5 @@
-# A bounded cursor over bytes that nobody vouches for, and arithmetic that cannot wrap. No function here reads past the end:
-# a length is compared with the bytes left, never added to the position first.
+# A bounded cursor over bytes that nobody vouches for, and arithmetic that cannot wrap. No function here reads past the
+# end: a length is compared with the bytes left, never added to the position first.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 

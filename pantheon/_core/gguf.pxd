@@ -1,4 +1,4 @@
-# GGUF container, versions 2 and 3: metadata and tensor directory of a file or of a split set, as views into the mapping.
+# GGUF container, versions 2 and 3: metadata and tensor directory of a file or a split set, as views into the mapping.
 #
 # Every length, offset and count of the file is checked before it is used; errors are ValueErrors that name the file and
 # the byte offset, key or tensor. Metadata lives in the first shard; tensors are the union of all shards.
@@ -28,7 +28,7 @@ cdef struct gguf_kv:
     int type                             # gguf_value_type
     int elem_type                        # of an array, else -1
     uint64_t count                       # elements of an array; bytes of a string; 1 otherwise
-    const uint8_t *data                  # first byte of the value (of a string: of its bytes; of an array: of its elements)
+    const uint8_t *data                  # the value; the bytes of a string, the elements of an array
 
 cdef struct gguf_file:
     int version

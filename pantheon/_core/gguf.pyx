@@ -1,10 +1,9 @@
-"""A GGUF model: one file, or the parts of a split set joined into one directory (spec/gguf.md, section 3).
+"""A GGUF model: one file, or the parts of a split set joined into one directory.
 
-Any part may be named: the rest are found by their names, which therefore must be the original ones. Metadata comes from the
-first part, tensors from all of them.
+Any part may be named: the rest are found by their names, which therefore must be the original ones. Metadata comes from
+the first part, tensors from all of them.
 """
 import errno
-import os
 import re
 
 from libc.stdint cimport int64_t
@@ -16,7 +15,7 @@ from pantheon._core.gguf_values cimport kv_bool, kv_float, kv_int, kv_object, kv
 from pantheon._core.gguf_vocab cimport ft_vocabulary, gguf_vocab_new
 from pantheon._core.mapping cimport pn_mapping, pn_mapping_close
 from pantheon._core.name_index cimport name_index, name_index_add, name_index_find, name_index_free
-from pantheon._core.types cimport ft_tokenizer, tm_tensor
+from pantheon._core.types cimport tm_tensor
 
 cdef struct gguf_index:                  # what gguf_file.index points to
     name_index keys                      # items are positions in kv
@@ -53,8 +52,8 @@ cdef str split_prefix(str path, int64_t no, int64_t count):
     name = f"-{no + 1:05d}-of-{count:05d}.gguf"
     match = PART_NAME.fullmatch(path)
     if match is None or not path.endswith(name):
-        raise ValueError(f"{path}: the file is part {no + 1} of {count} of a split model, so its name must end in {name}; "
-                         "the other parts are found by it")
+        raise ValueError(f"{path}: the file is part {no + 1} of {count} of a split model, so its name must end in "
+                         f"{name}; the other parts are found by it")
     return match[1]
 
 
@@ -64,7 +63,8 @@ cdef int read_part(str path, gguf_shard *s, int64_t no, int64_t count) except -1
     try:
         gguf_shard_read(path, s)
     except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, f"part {no + 1} of {count} of the split model is missing", path) from None
+        what = f"part {no + 1} of {count} of the split model is missing"
+        raise FileNotFoundError(errno.ENOENT, what, path) from None
     split_place(s, &found_no, &found_count)
     if found_no != no or found_count != count:
         raise ValueError(f"{path}: the file says that it is part {found_no + 1} of {found_count}, "
@@ -73,7 +73,7 @@ cdef int read_part(str path, gguf_shard *s, int64_t no, int64_t count) except -1
 
 
 cdef int adopt(gguf_file *f, gguf_shard *s) except -1:
-    """Moves mapping and tensors into f, and frees the rest of the part. Metadata was taken from the first one before."""
+    """Moves mapping and tensors into f, and frees the rest of the part. Metadata was taken from the first before."""
     cdef size_t total = <size_t> (f.n_tensors + s.n_tensors)
     cdef void *room = realloc(f.maps, <size_t> (f.n_maps + 1) * sizeof(pn_mapping *))
     if room == NULL:

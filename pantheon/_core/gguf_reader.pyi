@@ -3,7 +3,6 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 class TensorInfo(NamedTuple):

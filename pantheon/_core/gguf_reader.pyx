@@ -1,7 +1,7 @@
 """GGUF files from Python: metadata on demand, tensors as read-only arrays over the mapped file.
 
-Lifecycle: a GGUFFile is open until close(), and every use after that raises ValueError. Arrays made by tensor() stay valid:
-the mapping goes with the last of them.
+Lifecycle: a GGUFFile is open until close(), and every use after that raises ValueError. Arrays made by tensor() stay
+valid: the mapping goes with the last of them.
 """
 import os
 from collections import namedtuple
@@ -17,7 +17,6 @@ from pantheon._core.ggml_types cimport ggml_type
 from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_kv, gguf_open, gguf_tensor, gguf_value
 from pantheon._core.gguf_shard cimport tensor_bytes
 from pantheon._core.gguf_values cimport path_of
-from pantheon._core.mapping cimport pn_mapping
 from pantheon._core.types cimport tm_tensor
 
 TensorInfo = namedtuple("TensorInfo", "name type shape nbytes part offset")

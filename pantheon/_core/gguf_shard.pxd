@@ -15,8 +15,8 @@ cdef struct gguf_shard:                  # all zero: empty and valid
     int64_t n_tensors
     tm_tensor *tensors                   # (n_tensors,) owned; data points into the mapping
 
-# GIL; maps the file, reads and checks its whole directory into *s, which must be all zero. After an error too the caller
-# owes s a gguf_shard_free. Tensor names are not yet compared with each other: the set they must be unique in may be larger.
+# GIL; maps the file, reads and checks its whole directory into *s, which must be all zero. After an error too the
+# caller owes s a gguf_shard_free. Tensor names are not yet compared with each other: that is for the whole set.
 cdef int gguf_shard_read(str path, gguf_shard *s) except -1
 cdef void gguf_shard_free(gguf_shard *s) noexcept nogil
 # nogil; borrowed; NULL when absent.

@@ -1,12 +1,12 @@
-"""Reads the directory of one GGUF file: header, metadata, tensor infos (spec/gguf.md, sections 1 and 2).
+"""Reads the directory of one GGUF file: header, metadata, tensor infos.
 
-The file is hostile until proven otherwise. Memory grows with what was read, never with what a count promises; each length
-is compared with the bytes left before it is used; every product is checked. Each error is a ValueError with the file and
-the byte, key or tensor.
+The file is hostile until proven otherwise. Memory grows with what was read, never with what a count promises; each
+length is compared with the bytes left before it is used; every product is checked. Each error is a ValueError with the
+file and the byte, key or tensor.
 """
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset, strlen
+from libc.string cimport memcpy, memset, strlen
 
 from pantheon._core.cursor cimport (
     byte_cursor,
@@ -20,7 +20,7 @@ from pantheon._core.cursor cimport (
 from pantheon._core.ggml_types cimport ggml_type, ggml_type_info
 from pantheon._core.gguf cimport GGUF_ARRAY, GGUF_STRING, GGUF_U32, gguf_kv
 from pantheon._core.gguf_values cimport path_of, quoted, value_size, value_type_name
-from pantheon._core.mapping cimport pn_mapping, pn_mapping_open, pn_mapping_close
+from pantheon._core.mapping cimport pn_mapping_close, pn_mapping_open
 from pantheon._core.name_index cimport name_index_add, name_index_find, name_index_free
 from pantheon._core.types cimport tm_tensor
 
@@ -93,7 +93,8 @@ cdef int take_string(const gguf_shard *s, byte_cursor *c, const char **text, siz
     return 0
 
 
-cdef int take_name(const gguf_shard *s, byte_cursor *c, const char **text, size_t *length, size_t most, str what) except -1:
+cdef int take_name(const gguf_shard *s, byte_cursor *c, const char **text, size_t *length, size_t most,
+                   str what) except -1:
     """The name of a key or a tensor: look-up takes NUL-terminated UTF-8, so nothing else may get in."""
     cdef size_t start = c.pos
     cdef bytes name
@@ -140,7 +141,8 @@ cdef int read_array(const gguf_shard *s, byte_cursor *c, gguf_kv *kv, str what) 
     take_u64(s, c, &count, what)
     size = 8 if type == GGUF_STRING else value_size(type)
     if count > cursor_left(c) // size:
-        bad(s, start, f"{what} claims {count} elements of {size} bytes or more, {cursor_left(c)} bytes are left: {CUT_SHORT}")
+        bad(s, start, f"{what} claims {count} elements of {size} bytes or more, {cursor_left(c)} bytes are left: "
+                      f"{CUT_SHORT}")
     if count > ARRAY_MAX:
         bad(s, start, f"{what} has {count} elements, at most {ARRAY_MAX} are accepted")
     kv.elem_type = type
@@ -263,8 +265,8 @@ cdef int read_tensor(gguf_shard *s, byte_cursor *c) except -1:
         if d < n_dims:
             take_u64(s, c, &dim, what)
             if dim == 0 or dim > <uint64_t> INT64_MAX or not pn_checked_mul(n, <int64_t> dim, &n):
-                bad(s, c.pos - 8, f"dimension {d} of tensor {quoted(name, length)} is {dim}: a size from 1 on is needed, "
-                                  "and the product of all must fit into 63 bits")
+                bad(s, c.pos - 8, f"dimension {d} of tensor {quoted(name, length)} is {dim}: a size from 1 on is "
+                                  "needed, and the product of all must fit into 63 bits")
             t.ne[d] = <int64_t> dim
     take_u32(s, c, &type, what)
     info = ggml_type(type)
@@ -355,17 +357,17 @@ cdef int place_tensors(gguf_shard *s, size_t pos, size_t alignment) except -1:
 
 cdef int gguf_shard_read(str path, gguf_shard *s) except -1:
     cdef byte_cursor c
-    cdef uint64_t n_kv = 0, n_tensors = 0, i
+    cdef uint64_t n_kv = 0, n_tensors = 0, _i
     cdef size_t alignment = 0
     s.map = pn_mapping_open(path)
     c.base = s.map.data
     c.size = s.map.size
     c.pos = 0
     read_header(s, &c, &n_kv, &n_tensors)
-    for i in range(n_kv):
+    for _i in range(n_kv):
         read_kv(s, &c)
     read_alignment(s, &alignment)
-    for i in range(n_tensors):
+    for _i in range(n_tensors):
         read_tensor(s, &c)
     place_tensors(s, c.pos, alignment)
     return 0

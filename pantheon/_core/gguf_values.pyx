@@ -10,7 +10,7 @@ from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 from pantheon._core.cursor cimport byte_cursor, cursor_string
 from pantheon._core.gguf cimport (
@@ -196,7 +196,8 @@ cdef object number(int type, const uint8_t *p):
 
 cdef list strings(const pn_mapping *m, const gguf_kv *kv):
     """Lists of the vocabulary as bytes (a token need not be UTF-8), others as str."""
-    cdef bint raw = kv.key_len >= <size_t> len(VOCABULARY) and memcmp(kv.key, <const char *> VOCABULARY, len(VOCABULARY)) == 0
+    cdef const char *prefix = VOCABULARY
+    cdef bint raw = kv.key_len >= strlen(prefix) and memcmp(kv.key, prefix, strlen(prefix)) == 0
     cdef byte_cursor c
     cdef const uint8_t *text
     cdef uint64_t length = 0

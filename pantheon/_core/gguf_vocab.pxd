@@ -14,6 +14,6 @@ cdef extern from "ft_tokenizer.h":
         const uint8_t *merges
         int32_t bos, eos, eot, eom, unk, sep, pad, mask
 
-# GIL; *out is set to the checked view, malloc'ed and the caller's, or to NULL when the file has no tokens. It borrows from
-# the mapping of s. Raises ValueError naming file and key.
+# GIL; *out is set to the checked view, malloc'ed and the caller's, or to NULL when the file has no tokens. It borrows
+# from the mapping of s. Raises ValueError naming file and key.
 cdef int gguf_vocab_new(const gguf_shard *s, ft_vocabulary **out) except -1

@@ -1,8 +1,8 @@
-"""A model file in memory. The mapping is private and read-only: weights cost no memory beyond the pages that were touched,
-and the page cache shares them between processes.
+"""A model file in memory. The mapping is private and read-only: weights cost no memory beyond the pages that were
+touched, and the page cache shares them between processes.
 
-PANTHEON_MMAP chooses how: "auto" (the default) maps, but reads the file into memory where mapping fails and on NFS and SMB,
-where a change on the server would end the process with SIGBUS; "mmap" maps or fails; "read" always reads.
+PANTHEON_MMAP chooses how: "auto" (the default) maps, but reads the file into memory where mapping fails and on NFS and
+SMB, where a change on the server would end the process with SIGBUS; "mmap" maps or fails; "read" always reads.
 """
 import os
 

@@ -1,7 +1,7 @@
 # A hash index from names to positions in an array: open addressing, linear probing, at most half full.
 #
-# The names come from a file that may be hostile, so the hash is SipHash-1-3 under a key drawn per index: nobody can choose
-# names that all fall into one run of slots.
+# The names come from a file that may be hostile, so the hash is SipHash-1-3 under a key drawn per index: nobody can
+# choose names that all fall into one run of slots.
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
