@@ -123,7 +123,7 @@ cdef enum:
 def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act):
     """Products of weight rows with one input vector, by dot8 and by dot1.
 
-    rows is (n_rows, row_bytes) uint8, n_rows a multiple of 8; act is a dict of the arrays of pn_act that the type reads:
+    rows is (n_rows, row_bytes) uint8, n_rows a multiple of 8; act is a dict of the pn_act arrays that the type reads:
     "f" (n,) float32, "q" (n,) int8, "d" float32, "s" float32, "bsum" int32, "sum" int16. The vector becomes the last of
     three, so that a product which looks at the wrong one is wrong. The rows are read where they are.
     Returns two float32 arrays (n_rows,): dot8 with the rows r, r + g, ... of a group (g = n_rows / 8), and dot1.
