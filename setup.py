@@ -34,6 +34,8 @@ if SANITIZE:
 LEVELS = {
     "ref": (None, []),
     "avx2": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c"]),
+    "avx512": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl",
+                                     "-mavx512vnni"]),
 }
 
 

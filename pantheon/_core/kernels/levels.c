@@ -41,6 +41,12 @@ static const pn_level_init AVX2[] = {
 };
 #endif
 
+#ifdef PN_HAVE_AVX512
+FAMILY(pn_avx512_tiles_q32);
+FAMILY(pn_avx512_tiles_k);
+static const pn_level_init AVX512[] = {pn_avx512_tiles_q32, pn_avx512_tiles_k};
+#endif
+
 typedef struct level_row {
     const char *name;
     uint32_t needs; /* features of cpu.h */
@@ -54,6 +60,10 @@ static const level_row LEVELS[] = {
     ROW("ref", 0, REF),
 #ifdef PN_HAVE_AVX2
     ROW("avx2", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C, AVX2),
+#endif
+#ifdef PN_HAVE_AVX512
+    ROW("avx512", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C | PN_CPU_AVX512F | PN_CPU_AVX512BW | PN_CPU_AVX512VL |
+                  PN_CPU_AVX512_VNNI, AVX512),
 #endif
 };
 

@@ -169,19 +169,20 @@ cdef double seconds() noexcept nogil:
 
 def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int n_rows, int n, Activations x,
             int repeats):
-    """Times the whole product in this thread: ``{"pack", "unpack", "tile"}``, seconds of one pass, each the best of
-    ``repeats``. n_rows is a multiple of the panel of 16."""
+    """Times the whole product in this thread: ``{"pack", "unpack", "tile"}``, seconds of one pass. Every panel counts with
+    the best of its ``repeats``, so that other processes disturb little. n_rows is a multiple of the panel of 16."""
     cdef const pn_type_ops *ops = tile_ops(level, type_name)
     check_rows(ops, w, row_bytes, n_rows, n)
     if n_rows % PN_PANEL or x.act.n != n:
         raise ValueError(f"{n_rows} rows of {n} elements with input of {x.act.n}")
-    cdef int n_tok = x.act.n_tok, step = ops.tile_tok, t, r
+    cdef int n_tok = x.act.n_tok, step = ops.tile_tok, t, p
     cdef uint8_t[::1] panel = aligned_bytes(ops.panel_bytes(n))
     cdef size_t tile_bytes = (ops.pack_bytes(n, step) + 63) // 64 * 64
     cdef uint8_t[::1] packed = aligned_bytes(tile_bytes * ((n_tok + step - 1) // step))
     cdef float[:, ::1] out = np.zeros((n_tok, n_rows), np.float32)
-    cdef double begin, mark, packing, unpacking, tiling
-    best = {"pack": float("inf"), "unpack": float("inf"), "tile": float("inf")}
+    cdef double[::1] unpack = np.full(n_rows // PN_PANEL, np.inf)
+    cdef double[::1] tile = np.full(n_rows // PN_PANEL, np.inf)
+    cdef double pack = float("inf"), begin, mark, end
     for _ in range(repeats):
         with nogil:
             begin = seconds()
@@ -189,23 +190,20 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
             while t < n_tok:
                 ops.pack_x(&x.act, t, min(step, n_tok - t), &packed[t // step * tile_bytes])
                 t += step
-            packing = seconds() - begin
-            unpacking = tiling = 0
-            r = 0
-            while r < n_rows:
+            pack = min(pack, seconds() - begin)
+            for p in range(n_rows // PN_PANEL):
                 begin = seconds()
-                ops.unpack(&w[r * row_bytes], row_bytes, PN_PANEL, n, &panel[0])
+                ops.unpack(&w[p * PN_PANEL * row_bytes], row_bytes, PN_PANEL, n, &panel[0])
                 mark = seconds()
-                unpacking += mark - begin
                 t = 0
                 while t < n_tok:
-                    ops.tile(&panel[0], &packed[t // step * tile_bytes], n, min(step, n_tok - t), &out[t, r], n_rows)
+                    ops.tile(&panel[0], &packed[t // step * tile_bytes], n, min(step, n_tok - t), &out[t, p * PN_PANEL],
+                             n_rows)
                     t += step
-                tiling += seconds() - mark
-                r += PN_PANEL
-        for name, value in (("pack", packing), ("unpack", unpacking), ("tile", tiling)):
-            best[name] = min(best[name], value)
-    return best
+                end = seconds()
+                unpack[p] = min(unpack[p], mark - begin)
+                tile[p] = min(tile[p], end - mark)
+    return {"pack": pack, "unpack": float(np.sum(unpack)), "tile": float(np.sum(tile))}
 
 
 def ceiling(str level):

@@ -1,9 +1,7 @@
 /* Matrix x matrix tiles of Q4_K, Q5_K and Q6_K: super-blocks of 256 weights, exact in int32, one float step each.
  *
  * Both sides go through a super-block in 8 sub-blocks of 32.
- * Panel, per sub-block:  codes (8 steps, 16 rows, 4) uint8 | scales (1 or 2, 16 rows, 2) int16, each scale twice;
- *   then per block:      mins (4, 16 rows, 2) int16, two sub-blocks a pair (not Q6_K) | d (16,) | dmin (16,) f32 (not
- *   Q6_K).
+ * Panels: see panels.h.
  * Packed input of T tokens, per sub-block:  codes (8 steps, T, 4) int8 | start32 (2 halves, T, 2) int16;
  *   then per block:      sums of 32 codes (4, T, 2) int16 | d (T,) f32.
  * The three types share the packing; each reads what it needs of it.
@@ -14,23 +12,14 @@
  * One vpmaddubsw sums two products, at most 2 * 63 * 127 = 16002: it cannot saturate. int32: 256 * 63 * 31 * 127 <
  * 2^26 (Q5_K), 256 * 128 * 32 * 127 < 2^28 (Q6_K).
  */
+#include "panels.h"
 #include "tiles.h"
 
-enum { TOK = 4, SUBS = 8, STEPS = 8, PREFETCH_BLOCKS = 2 };
+enum { TOK = 4, SUBS = PANEL_SUBS, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 2 };
 
-TILE_INLINE int is_offset(pn_type type) { return type == PN_Q6_K; }
-TILE_INLINE int has_min(pn_type type) { return type != PN_Q6_K; }
-TILE_INLINE int n_parts(pn_type type) { return type == PN_Q4_K ? 1 : 2; }  /* int16 sums of a sub-block */
-TILE_INLINE int n_scales(pn_type type) { return type == PN_Q6_K ? 2 : 1; } /* scales of a sub-block */
+TILE_INLINE int n_parts(pn_type type) { return type == PN_Q4_K ? 1 : 2; } /* int16 sums of a sub-block */
 TILE_INLINE int block_bytes(pn_type type) { return type == PN_Q4_K ? 144 : type == PN_Q5_K ? 176 : 210; }
 
-/* Byte offsets inside a panel: of a sub-block's scales, of a block's parts. One number of all 16 rows takes 64 bytes.
- * */
-enum { ROW_SET = PN_PANEL * 4, PANEL_SCALES = STEPS * ROW_SET };
-TILE_INLINE int panel_sub(pn_type type) { return PANEL_SCALES + n_scales(type) * ROW_SET; }
-TILE_INLINE int panel_mins(pn_type type) { return SUBS * panel_sub(type); }
-TILE_INLINE int panel_d(pn_type type) { return panel_mins(type) + (has_min(type) ? 4 * ROW_SET : 0); }
-TILE_INLINE int panel_block(pn_type type) { return panel_d(type) + (has_min(type) ? 2 : 1) * ROW_SET; }
 /* Byte offsets inside packed input, each times n_tok. */
 enum { PACK_START = 32, PACK_SUB = 40, PACK_SUMS = SUBS * PACK_SUB, PACK_D = PACK_SUMS + 16, PACK_BLOCK = PACK_D + 4 };
 
@@ -68,14 +57,14 @@ TILE_INLINE void unpack_codes(pn_type type, const uint8_t *const *block, int v, 
         for (int i = 0; i < LANES; i++)
             c[i] = type == PN_Q6_K ? expand_6(block[i], j) : expand_45(type, block[i], j);
         transpose_8x8(c);
-        store_steps(panel + j * panel_sub(type), v, c, STEPS);
+        store_steps(panel + j * k_panel_sub(type), v, c, STEPS);
     }
 }
 
 /* Q4_K and Q5_K: d, dmin, then 8 scales and 8 mins of 6 bits in 12 bytes, four bytes at a time. */
 TILE_INLINE void unpack_scales_45(pn_type type, const uint8_t *const *block, int v, uint8_t *panel)
 {
-    float *d = (float *)(panel + panel_d(type)) + v * LANES, *dmin = d + PN_PANEL;
+    float *d = (float *)(panel + k_panel_d(type)) + v * LANES, *dmin = d + PN_PANEL;
     __m256i scale[8], min[8];
     #pragma GCC unroll 8
     for (int i = 0; i < LANES; i++) {
@@ -92,15 +81,15 @@ TILE_INLINE void unpack_scales_45(pn_type type, const uint8_t *const *block, int
     transpose_8x8(scale);
     transpose_8x8(min);
     for (int j = 0; j < SUBS; j++)
-        store_i(panel + j * panel_sub(type) + PANEL_SCALES + v * 32, scale[j]);
+        store_i(panel + j * k_panel_sub(type) + K_SCALES + v * 32, scale[j]);
     for (int j = 0; j < SUBS / 2; j++)
-        store_i(panel + panel_mins(type) + j * ROW_SET + v * 32, min[j]);
+        store_i(panel + k_panel_mins(type) + j * PANEL_SET + v * 32, min[j]);
 }
 
 /* Q6_K: 16 int8 scales of 16 weights each, then d. */
 TILE_INLINE void unpack_scales_6(const uint8_t *const *block, int v, uint8_t *panel)
 {
-    float *d = (float *)(panel + panel_d(PN_Q6_K)) + v * LANES;
+    float *d = (float *)(panel + k_panel_d(PN_Q6_K)) + v * LANES;
     const __m256i pair = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13,
                                           0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13);
     __m256i scale[2][8];
@@ -114,7 +103,7 @@ TILE_INLINE void unpack_scales_6(const uint8_t *const *block, int v, uint8_t *pa
     transpose_8x8(scale[0]);
     transpose_8x8(scale[1]);
     for (int j = 0; j < 2 * SUBS; j++)
-        store_i(panel + (j / 2) * panel_sub(PN_Q6_K) + PANEL_SCALES + (j % 2) * ROW_SET + v * 32, scale[j / 8][j % 8]);
+        store_i(panel + (j / 2) * k_panel_sub(PN_Q6_K) + K_SCALES + (j % 2) * PANEL_SET + v * 32, scale[j / 8][j % 8]);
 }
 
 TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
@@ -122,7 +111,7 @@ TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_
     const size_t bytes = (size_t)block_bytes(type);
     panel_rows rows;
     rows_begin(&rows, w, row_bytes, n_rows, bytes);
-    for (int b = 0; b < n / 256; b++, panel += panel_block(type), rows_next(&rows)) {
+    for (int b = 0; b < n / 256; b++, panel += k_panel_block(type), rows_next(&rows)) {
         for (int v = 0; v < ROW_VECS; v++) {
             rows_prefetch(&rows, v * LANES, PREFETCH_BLOCKS * bytes, bytes);
             unpack_codes(type, rows.at + v * LANES, v, panel);
@@ -178,7 +167,7 @@ TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint
         #pragma GCC unroll 4
         for (int t = 0; t < n_tok; t++) {
             __m256i xb = broadcast_4(x + (g * n_tok + t) * 4);
-            if (first && !is_offset(type)) {
+            if (first && !k_is_offset(type)) {
                 first_step_u8(&s[2 * t], &s[2 * t + 1], w0, w1, xb);
                 continue;
             }
@@ -187,7 +176,7 @@ TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint
             step_u8(&s[2 * t], &s[2 * t + 1], w0, w1, xb);
         }
         if (last) {
-            const uint8_t *scale = w + PANEL_SCALES + (n_scales(type) == 2 ? part * ROW_SET : 0);
+            const uint8_t *scale = w + K_SCALES + (k_n_scales(type) == 2 ? part * PANEL_SET : 0);
             #pragma GCC unroll 8
             for (int i = 0; i < n_tok * ROW_VECS; i++) {
                 __m256i v = _mm256_madd_epi16(s[i], load_i(scale + 32 * (i & 1)));
@@ -207,7 +196,7 @@ TILE_INLINE __m256i min_sum(int n_tok, const uint8_t *mins, const uint8_t *sums,
     #pragma GCC unroll 3
     for (int j = 1; j < SUBS / 2; j++)
         m = _mm256_add_epi32(m, _mm256_madd_epi16(broadcast_4(sums + (j * n_tok + t) * 4),
-                                                  load_i(mins + j * ROW_SET + v * 32)));
+                                                  load_i(mins + j * PANEL_SET + v * 32)));
     return m;
 }
 
@@ -215,7 +204,7 @@ TILE_INLINE __m256i min_sum(int n_tok, const uint8_t *mins, const uint8_t *sums,
 TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *isum,
                                 float *acc)
 {
-    const float *d = (const float *)(w + panel_d(type)), *dmin = d + PN_PANEL;
+    const float *d = (const float *)(w + k_panel_d(type)), *dmin = d + PN_PANEL;
     const float *dx = (const float *)(x + PACK_D * n_tok);
     #pragma GCC unroll 4
     for (int t = 0; t < n_tok; t++) {
@@ -225,8 +214,8 @@ TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const
             float *a = acc + (t * ROW_VECS + v) * LANES;
             __m256 sum = _mm256_fmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(d + v * LANES)),
                                          _mm256_cvtepi32_ps(load_i(isum + t * ROW_VECS + v)), _mm256_load_ps(a));
-            if (has_min(type)) {
-                __m256i m = min_sum(n_tok, w + panel_mins(type), x + PACK_SUMS * n_tok, t, v);
+            if (k_has_min(type)) {
+                __m256i m = min_sum(n_tok, w + k_panel_mins(type), x + PACK_SUMS * n_tok, t, v);
                 sum = _mm256_fnmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(dmin + v * LANES)), _mm256_cvtepi32_ps(m), sum);
             }
             KEEP(sum);
@@ -240,12 +229,12 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
     __m256i isum[TOK * ROW_VECS];
     acc_clear(acc, n_tok);
-    for (int b = 0; b < n / 256; b++, w += panel_block(type), x += PACK_BLOCK * n_tok) {
+    for (int b = 0; b < n / 256; b++, w += k_panel_block(type), x += PACK_BLOCK * n_tok) {
         #pragma GCC unroll 8
         for (int i = 0; i < n_tok * ROW_VECS; i++)
             store_i(isum + i, _mm256_setzero_si256());
         for (int j = 0; j < SUBS; j++)
-            sub_block(type, n_tok, w + j * panel_sub(type), x + j * PACK_SUB * n_tok, isum);
+            sub_block(type, n_tok, w + j * k_panel_sub(type), x + j * PACK_SUB * n_tok, isum);
         block_epilogue(type, n_tok, w, x, isum, acc);
         BLOCK_END();
     }
@@ -255,7 +244,7 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
 /* ---- the three types --------------------------------------------------------------------------------------------- */
 
 #define K_TYPE(name, type) \
-    static size_t panel_bytes_##name(int n) { return (size_t)(n / 256) * (size_t)panel_block(type); } \
+    static size_t panel_bytes_##name(int n) { return (size_t)(n / 256) * (size_t)k_panel_block(type); } \
     static void unpack_##name(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
     { \
         unpack(type, w, row_bytes, n_rows, n, panel); \

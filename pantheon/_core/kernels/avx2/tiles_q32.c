@@ -1,6 +1,6 @@
 /* Matrix x matrix tiles of the types with 32 weights a block and codes of at most 5 bits: Q4_0, Q4_1, Q5_0, Q5_1.
  *
- * Panel, per block:  codes (8 steps, 16 rows, 4) uint8 | d (16,) f32 | m (16,) f32 where the type has a minimum.
+ * Panels: see panels.h.
  * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | start8 (T, 2) | start16
  * (T, 2) int16. All four types share the packing; each reads what it needs of it.
  *
@@ -9,20 +9,17 @@
  * lane's inputs), itself at most 32512, and wrap on the way, which the final value does not see. One vpmaddubsw sums
  * two products, at most 2 * 31 * 127 = 7874: it cannot saturate.
  */
+#include "panels.h"
 #include "tiles.h"
 
-enum { TOK = 6, STEPS = 8, PREFETCH_BLOCKS = 16 };
+enum { TOK = 6, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 16 };
 
-TILE_INLINE int has_min(pn_type type) { return type == PN_Q4_1 || type == PN_Q5_1; }
 TILE_INLINE int has_fifth_bit(pn_type type) { return type == PN_Q5_0 || type == PN_Q5_1; }
-TILE_INLINE int offset_shift(pn_type type) { return type == PN_Q4_0 ? 3 : type == PN_Q4_1 ? 0 : 4; }
-TILE_INLINE int header_bytes(pn_type type) { return (has_min(type) ? 4 : 2) + (has_fifth_bit(type) ? 4 : 0); }
+TILE_INLINE int header_bytes(pn_type type) { return (q32_has_min(type) ? 4 : 2) + (has_fifth_bit(type) ? 4 : 0); }
 TILE_INLINE int block_bytes(pn_type type) { return header_bytes(type) + 16; }
 
-/* Byte offsets inside one block of a panel and of a packed tile. */
-enum { PANEL_D = STEPS * PN_PANEL * 4, PANEL_M = PANEL_D + PN_PANEL * 4 };
-TILE_INLINE int panel_block(pn_type type) { return PANEL_M + (has_min(type) ? PN_PANEL * 4 : 0); }
-enum { PACK_D = 32, PACK_S = 36, PACK_START8 = 40, PACK_START16 = 44, PACK_BLOCK = 48 }; /* each times n_tok */
+/* Byte offsets inside one block of a packed tile, each times n_tok. */
+enum { PACK_D = 32, PACK_S = 36, PACK_START8 = 40, PACK_START16 = 44, PACK_BLOCK = 48 };
 
 /* ---- unpack ------------------------------------------------------------------------------------------------------ */
 
@@ -48,10 +45,10 @@ TILE_INLINE void unpack_scales(pn_type type, const uint8_t *const *block, float 
 {
     for (int i = 0; i < LANES; i++) {
         d[i] = load_f16(block[i]);
-        if (has_min(type)) {
+        if (q32_has_min(type)) {
             m[i] = load_f16(block[i] + 2);
-            if (offset_shift(type)) /* d * (c + 16) + m: the offset of the codes moves into the minimum */
-                m[i] = __builtin_fmaf((float)(1 << offset_shift(type)), d[i], m[i]);
+            if (q32_offset_shift(type)) /* d * (c + 16) + m: the offset of the codes moves into the minimum */
+                m[i] = __builtin_fmaf((float)(1 << q32_offset_shift(type)), d[i], m[i]);
         }
     }
 }
@@ -60,7 +57,7 @@ TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_
 {
     panel_rows rows;
     rows_begin(&rows, w, row_bytes, n_rows, (size_t)block_bytes(type));
-    for (int b = 0; b < n / 32; b++, panel += panel_block(type), rows_next(&rows)) {
+    for (int b = 0; b < n / 32; b++, panel += q32_panel_block(type), rows_next(&rows)) {
         for (int v = 0; v < ROW_VECS; v++) {
             if (!(b & 1)) /* a line holds two to three blocks */
                 rows_prefetch(&rows, v * LANES, (size_t)PREFETCH_BLOCKS * block_bytes(type), 1);
@@ -70,8 +67,8 @@ TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_
                 c[i] = expand_codes(type, rows.at[v * LANES + i]);
             transpose_8x8(c);
             store_steps(panel, v, c, STEPS);
-            unpack_scales(type, rows.at + v * LANES, (float *)(panel + PANEL_D) + v * LANES,
-                          (float *)(panel + PANEL_M) + v * LANES);
+            unpack_scales(type, rows.at + v * LANES, (float *)(panel + Q32_D) + v * LANES,
+                          (float *)(panel + Q32_M) + v * LANES);
         }
     }
 }
@@ -111,13 +108,13 @@ TILE_INLINE void block_sums(pn_type type, int n_tok, const uint8_t *w, const uin
         #pragma GCC unroll 6
         for (int t = 0; t < n_tok; t++) {
             __m256i xb = broadcast_4(x + (g * n_tok + t) * 4);
-            if (g == 0 && offset_shift(type) == 0) {
+            if (g == 0 && q32_offset_shift(type) == 0) {
                 first_step_u8(&s[2 * t], &s[2 * t + 1], w0, w1, xb);
                 continue;
             }
             if (g == 0)
                 s[2 * t] = s[2 * t + 1] =
-                    broadcast_4(x + (offset_shift(type) == 3 ? PACK_START8 : PACK_START16) * n_tok + t * 4);
+                    broadcast_4(x + (q32_offset_shift(type) == 3 ? PACK_START8 : PACK_START16) * n_tok + t * 4);
             step_u8(&s[2 * t], &s[2 * t + 1], w0, w1, xb);
         }
     }
@@ -128,7 +125,7 @@ TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const
                                 float *acc)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    const float *d = (const float *)(w + PANEL_D), *m = (const float *)(w + PANEL_M);
+    const float *d = (const float *)(w + Q32_D), *m = (const float *)(w + Q32_M);
     const float *dx = (const float *)(x + PACK_D * n_tok), *sx = (const float *)(x + PACK_S * n_tok);
     #pragma GCC unroll 6
     for (int t = 0; t < n_tok; t++) {
@@ -138,7 +135,7 @@ TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const
             __m256 isum = _mm256_cvtepi32_ps(_mm256_madd_epi16(s[2 * t + v], ones));
             __m256 scale = _mm256_mul_ps(_mm256_broadcast_ss(dx + t), _mm256_load_ps(d + v * LANES));
             __m256 sum = _mm256_fmadd_ps(scale, isum, _mm256_load_ps(a));
-            if (has_min(type))
+            if (q32_has_min(type))
                 sum = _mm256_fmadd_ps(_mm256_broadcast_ss(sx + t), _mm256_load_ps(m + v * LANES), sum);
             KEEP(sum);
             _mm256_store_ps(a, sum);
@@ -150,7 +147,7 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
 {
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
     acc_clear(acc, n_tok);
-    for (int b = 0; b < n / 32; b++, w += panel_block(type), x += PACK_BLOCK * n_tok) {
+    for (int b = 0; b < n / 32; b++, w += q32_panel_block(type), x += PACK_BLOCK * n_tok) {
         __m256i s[TOK * ROW_VECS];
         block_sums(type, n_tok, w, x, s);
         block_epilogue(type, n_tok, w, x, s, acc);
@@ -162,7 +159,7 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
 /* ---- the four types ---------------------------------------------------------------------------------------------- */
 
 #define Q32_TYPE(name, type) \
-    static size_t panel_bytes_##name(int n) { return (size_t)(n / 32) * (size_t)panel_block(type); } \
+    static size_t panel_bytes_##name(int n) { return (size_t)(n / 32) * (size_t)q32_panel_block(type); } \
     static void unpack_##name(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
     { \
         unpack(type, w, row_bytes, n_rows, n, panel); \

@@ -1,0 +1,50 @@
+/* What the matrix x matrix tiles of this level share.
+ *
+ * The panels are those of avx2 (panels.h): one 512-bit vector holds 4 consecutive k of all 16 rows, lane = row. vpdpbusd
+ * adds 4 products of uint8 codes and int8 input to an int32 lane and takes the input as a broadcast memory operand, so a step
+ * is one weight load and one instruction per token. int32 sums cannot overflow, and offsets of the codes are the sums' start.
+ */
+#ifndef PN_AVX512_TILES_H
+#define PN_AVX512_TILES_H
+
+#include <immintrin.h>
+
+#include "../avx2/tiles.h"
+#include "panels.h"
+
+TILE_INLINE __m512i load_512(const void *p) { return _mm512_load_si512(p); }
+TILE_INLINE __m512 load_ps(const void *p) { return _mm512_load_ps(p); }
+TILE_INLINE __m512 broadcast_ps(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, 4);
+    return _mm512_set1_ps(v);
+}
+TILE_INLINE __m512i broadcast_512(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* s += w * x over 4 k; x is 4 bytes of packed input. gcc 12 would spend an instruction on the broadcast. */
+TILE_INLINE void step_512(__m512i *s, __m512i w, const uint8_t *x)
+{
+    __asm__ volatile("vpdpbusd %[x]%{1to16%}, %[w], %[s]" : [s] "+v"(*s) : [w] "v"(w), [x] "m"(*(const int32_t *)x));
+}
+
+#define KEEP_512(v) __asm__ volatile("" : "+v"(v))
+
+#define TILE_UP_TO_12(name, type, kernel) \
+    TILE_FIXED(name, type, kernel, 1) TILE_FIXED(name, type, kernel, 2) TILE_FIXED(name, type, kernel, 3) \
+    TILE_FIXED(name, type, kernel, 4) TILE_FIXED(name, type, kernel, 5) TILE_FIXED(name, type, kernel, 6) \
+    TILE_FIXED(name, type, kernel, 7) TILE_FIXED(name, type, kernel, 8) TILE_FIXED(name, type, kernel, 9) \
+    TILE_FIXED(name, type, kernel, 10) TILE_FIXED(name, type, kernel, 11) TILE_FIXED(name, type, kernel, 12) \
+    static void name(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy) \
+    { \
+        static void (*const body[])(TILE_ARGS) = {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, \
+                                                  name##_7, name##_8, name##_9, name##_10, name##_11, name##_12}; \
+        body[n_tok - 1](panel, packed, n, y, ldy); \
+    }
+
+#endif
