@@ -209,9 +209,18 @@ static inline int pn_collect(const float *x, int n, const float *block_max, floa
 {
     int found = 0, b, i;
     for (b = 0; (int64_t)b * PN_SCAN_BLOCK < n; b++) {
-        int end = n - b * PN_SCAN_BLOCK < PN_SCAN_BLOCK ? n : (b + 1) * PN_SCAN_BLOCK;
+        int end = n - b * PN_SCAN_BLOCK < PN_SCAN_BLOCK ? n : (b + 1) * PN_SCAN_BLOCK, above = 0;
         if (block_max[b] < floor)
             continue;
+        for (i = b * PN_SCAN_BLOCK; i < end; i++)
+            above += x[i] >= floor;
+        if (above == end - b * PN_SCAN_BLOCK) { /* no floor to speak of: a plain copy */
+            for (i = b * PN_SCAN_BLOCK; i < end; i++)
+                id[found + i - b * PN_SCAN_BLOCK] = (uint32_t)i;
+            memcpy(v + found, x + b * PN_SCAN_BLOCK, (size_t)above * sizeof(float));
+            found += above;
+            continue;
+        }
         for (i = b * PN_SCAN_BLOCK; i < end; i++) {
             id[found] = (uint32_t)i;
             v[found] = x[i];
