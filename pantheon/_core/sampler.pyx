@@ -8,19 +8,20 @@ from libc.math cimport INFINITY, log, pow
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from pantheon._core.sampling.candidates cimport (
-    pn_cand_argmax, pn_cand_collect, pn_cand_collect_top, pn_cand_entropy, pn_cand_exp, pn_cand_keep_top, pn_cand_moments,
-    pn_cand_only, pn_cand_scan, pn_cand_total,
+    pn_cand_argmax, pn_cand_collect, pn_cand_collect_top, pn_cand_draw, pn_cand_entropy, pn_cand_exp, pn_cand_keep_top,
+    pn_cand_moments, pn_cand_only, pn_cand_scan, pn_cand_total,
 )
 from pantheon._core.sampling.dry cimport pn_apply_dry
 from pantheon._core.sampling.mirostat cimport pn_mirostat_accept, pn_mirostat_collect
 from pantheon._core.sampling.penalties cimport pn_apply_bias, pn_apply_penalties, pn_undo_penalties
-from pantheon._core.sampling.rng cimport pn_rng_uniform
 from pantheon._core.sampling.scratch cimport (
     pn_scratch, pn_scratch_error, pn_scratch_fail, pn_scratch_fail_id, pn_scratch_get, pn_scratch_total,
 )
 from pantheon._core.sampling.truncate cimport pn_cut_min_p, pn_cut_top_p, pn_cut_typical, pn_cut_xtc, pn_min_p_floor
 from pantheon._core.sampling_params cimport SamplingParams
 from pantheon._core.types cimport pn_sampling_params
+
+import operator
 
 import numpy as np
 
@@ -133,19 +134,6 @@ cdef int run_chain(pn_scratch *s, float *logits, int n_vocab, pn_sampling_params
     return 0
 
 
-cdef int draw(const pn_scratch *s, uint64_t *rng) noexcept nogil:
-    """Index of the first candidate at which the weights add up to a uniform share of their sum. One draw from rng."""
-    cdef double target = pn_rng_uniform(rng) * s.sum, held = 0
-    cdef int i, last = 0
-    for i in range(s.n):
-        if s.e[i] > 0:                   # what underflowed is never drawn
-            held += s.e[i]
-            last = i
-            if held >= target:
-                break
-    return last                          # rounding may leave the sum short of the target
-
-
 cdef uint32_t pn_sample_next_token(float *logits, int n_vocab, pn_sampling_params *params,
                                    uint32_t *recent_tokens, int n_recent) noexcept nogil:
     cdef pn_scratch *s = scratch_for(n_vocab, params, n_recent)
@@ -154,7 +142,7 @@ cdef uint32_t pn_sample_next_token(float *logits, int n_vocab, pn_sampling_param
         return PN_NO_TOKEN
     if is_greedy(params):
         return s.id[0]
-    i = draw(s, params.rng)
+    i = pn_cand_draw(s, params.rng)
     if params.mirostat:
         pn_mirostat_accept(s, i, params)
     return s.id[i]
@@ -249,6 +237,61 @@ def candidates(logits, SamplingParams params not None, recent_tokens=()):
     if n < 0:
         raise ValueError(error_text())
     return ids[:n].copy(), probabilities[:n].copy()
+
+
+def logprobs(logits, ids=None, *, top=None):
+    """Log-softmax of raw logits, in nats; call it before sample(), which changes them.
+
+    logits: float32 (n_vocab,), C-contiguous, not changed. Give one of: ids, a sequence of token ids; or top, a number of tokens.
+    Returns float64 (len(ids),); or (ids uint32 (top,), logprobs float64 (top,)), best first, equal ones by id. Tokens at -inf
+    have logprob -inf and are never among the top ones, of which there may be fewer for it. The sum is in float64.
+    ValueError when a logit is NaN, all are -inf, or an id is outside the vocabulary.
+    """
+    if (ids is None) == (top is None):
+        raise TypeError("logprobs takes ids or top")
+    cdef const float[::1] x = check_logits(logits, False)
+    cdef int n = <int> x.shape[0], k = 0, bad
+    cdef float max
+    cdef double log_total = 0
+    cdef pn_scratch *s
+    cdef int i
+    if top is not None:
+        k = min(operator.index(top), n)
+        if k < 1:
+            raise ValueError(f"top must be positive, not {top}")
+    best = np.empty(k, np.uint32)
+    cdef uint32_t[::1] b = best
+    with nogil:
+        s = pn_scratch_get(n, 0, 0)
+        if s != NULL:
+            bad = pn_cand_scan(s, &x[0], n, &max)
+            if bad < 0 and -INFINITY < max < INFINITY:
+                log_total = log(pn_cand_total(&x[0], n, max, 1, -INFINITY))
+            if bad < 0 and k:
+                pn_cand_collect_top(s, &x[0], n, -INFINITY, k)
+                k = s.n
+                for i in range(k):
+                    b[i] = s.id[i]
+    if s == NULL:
+        raise MemoryError(error_text())
+    if bad >= 0:
+        raise ValueError(f"the logit of token {bad} is not a number")
+    if max == -INFINITY:
+        raise ValueError("the logits of all tokens are -inf")
+    if ids is None:
+        ids = best[:k]
+    else:
+        ids = np.array(ids, dtype=None if len(ids) else np.int64)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise TypeError("ids must be a sequence of token ids")
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+            raise ValueError(f"ids must be in 0 ... {n - 1}")
+    values = logits[ids].astype(np.float64)
+    if max == INFINITY:                  # the tokens at +inf share all of it
+        values = np.where(values == np.inf, -np.log(np.count_nonzero(logits == np.inf)), -np.inf)
+    else:
+        values -= max + log_total
+    return values if top is None else (ids, values)
 
 
 def scratch_nbytes():

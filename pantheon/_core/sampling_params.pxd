@@ -1,4 +1,5 @@
 # Parameters of the sampler: the defaults and the random state of the C struct, and the Python object that owns one.
+cimport cython
 from libc.stdint cimport uint64_t
 
 from pantheon._core.types cimport pn_sampling_params
@@ -9,6 +10,7 @@ cdef void pn_sampling_defaults(pn_sampling_params *params, uint64_t seed) noexce
 cdef void pn_sampling_reset(pn_sampling_params *params) noexcept nogil
 
 
+@cython.final
 cdef class SamplingParams:
     cdef pn_sampling_params c
     cdef bytes bias                      # backs c.bias; immutable, so copies share it

@@ -1,4 +1,5 @@
 """Sampling parameters, checked once and then read by the sampler as plain numbers."""
+cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint64_t
 
@@ -152,6 +153,7 @@ cdef object shortest(float x):
     return float(str(np.float32(x)))
 
 
+@cython.final
 cdef class SamplingParams:
     """How a sequence's tokens are drawn, and the random state of the draw. docs/sampling.md explains every parameter.
 

@@ -7,6 +7,7 @@ from libc.math cimport INFINITY, log, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from pantheon._core.sampling.rng cimport pn_rng_uniform
 from pantheon._core.sampling.scratch cimport PN_ORDER_ID, PN_ORDER_LOGIT, pn_scratch
 
 cdef extern from "sampling/loops.h" nogil:
@@ -14,7 +15,10 @@ cdef extern from "sampling/loops.h" nogil:
         PN_SCAN_BLOCK
     float FLT_MAX
     int pn_scan_max(const float *x, int n, float *block_max, float *max)
+    float pn_max_of(const float *x, int n)
     double pn_exp_sum(const float *x, int n, float max, float inv_t, float floor, float *e)
+    double pn_weighted_sum(const float *x, const float *e, int n, float max)
+    int pn_find_share(const float *e, int n, double target)
     void pn_moments(const float *x, int n, float max, int64_t *count, double *sum, double *sum2)
     int pn_collect(const float *x, int n, const float *block_max, float floor, uint32_t *id, float *v)
     uint32_t pn_order_of(float x)
@@ -173,12 +177,7 @@ cdef void pn_cand_keep_top(pn_scratch *s, int k) noexcept nogil:
 
 
 cdef void pn_cand_exp(pn_scratch *s, float inv_t) noexcept nogil:
-    cdef int i
-    s.max = s.l[0]
-    if s.order != PN_ORDER_LOGIT:
-        for i in range(1, s.n):
-            if s.l[i] > s.max:
-                s.max = s.l[i]
+    s.max = s.l[0] if s.order == PN_ORDER_LOGIT else pn_max_of(s.l, s.n)
     s.sum = pn_exp_sum(s.l, s.n, s.max, inv_t, -INFINITY, s.e)
 
 
@@ -187,10 +186,9 @@ cdef void pn_cand_weigh(pn_scratch *s, float inv_t) noexcept nogil:
 
 
 cdef double pn_cand_entropy(pn_scratch *s) noexcept nogil:
-    # -sum p ln p with ln p = (l - max) - ln sum; a weight that underflowed to 0 adds nothing
-    cdef double moment = 0
-    cdef int i
-    for i in range(s.n):
-        if s.e[i] > 0:
-            moment += s.e[i] * (<double> s.l[i] - s.max)
-    return log(s.sum) - moment / s.sum
+    # -sum p ln p, with ln p = (l - max) - ln sum
+    return log(s.sum) - pn_weighted_sum(s.l, s.e, s.n, s.max) / s.sum
+
+
+cdef int pn_cand_draw(const pn_scratch *s, uint64_t *rng) noexcept nogil:
+    return pn_find_share(s.e, s.n, pn_rng_uniform(rng) * s.sum)

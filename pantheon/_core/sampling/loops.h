@@ -15,13 +15,17 @@ enum { PN_SCAN_BLOCK = 128, PN_SCAN_LANES = 16 };
 static inline float pn_exp_neg(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, held in the low mantissa bits */
-    float c = x > -87.0f ? x : -87.0f;
-    float t = c * 1.44269504f + shift;
-    float n = t - shift;
-    float r = (c - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts, the first exact times any n here */
-    float p = 1.0f / 5040.0f;
-    int32_t bits;
-    float scale;
+    const int32_t most = 0x42AE0000; /* 87.0f */
+    int32_t size, bits;
+    float c, t, n, r, p, scale;
+    memcpy(&size, &x, 4);
+    size &= 0x7FFFFFFF; /* |x|; compared as an integer, because a float comparison keeps gcc from vectorising */
+    bits = size < most ? size : most;
+    memcpy(&c, &bits, 4);
+    t = shift - c * 1.44269504f;
+    n = t - shift;
+    r = (-c - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts, the first exact times any n here */
+    p = 1.0f / 5040.0f;
     p = p * r + 1.0f / 720.0f;
     p = p * r + 1.0f / 120.0f;
     p = p * r + 1.0f / 24.0f;
@@ -30,10 +34,9 @@ static inline float pn_exp_neg(float x)
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     memcpy(&bits, &t, 4);
-    bits = (int32_t)((uint32_t)(bits - 0x4B400000 + 127) << 23); /* 2^n */
+    bits = (int32_t)((uint32_t)(bits - 0x4B400000 + 127) << 23) & -(int32_t)(size < most); /* 2^n, or 0 */
     memcpy(&scale, &bits, 4);
-    p *= scale;
-    return x > -87.0f ? p : 0.0f;
+    return p * scale;
 }
 
 /* Maximum of n floats into *max and of every block of PN_SCAN_BLOCK into block_max (ceil(n / PN_SCAN_BLOCK),).
@@ -81,6 +84,23 @@ static inline int pn_scan_max(const float *x, int n, float *block_max, float *ma
     return -1;
 }
 
+/* Maximum of n >= 1 floats, none of them NaN. */
+static inline float pn_max_of(const float *x, int n)
+{
+    float m[PN_SCAN_LANES], top = x[0];
+    int i, j;
+    for (j = 0; j < PN_SCAN_LANES; j++)
+        m[j] = top;
+    for (i = 0; i + PN_SCAN_LANES <= n; i += PN_SCAN_LANES)
+        for (j = 0; j < PN_SCAN_LANES; j++)
+            m[j] = x[i + j] > m[j] ? x[i + j] : m[j];
+    for (j = 0; j < PN_SCAN_LANES; j++)
+        top = m[j] > top ? m[j] : top;
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}
+
 /* Sum of exp((x - max) * inv_t) over those of n floats that are >= floor; max is their maximum, so no term exceeds 1.
  * e (n,), where given, gets the terms (0 for those below the floor). */
 static inline double pn_exp_sum(const float *x, int n, float max, float inv_t, float floor, float *e)
@@ -92,8 +112,11 @@ static inline double pn_exp_sum(const float *x, int n, float max, float inv_t, f
         int m = n - i < 64 ? n - i : 64;
         float *out = e ? e + i : buffer;
         for (j = 0; j < m; j++) {
-            float v = pn_exp_neg((x[i + j] - max) * inv_t);
-            out[j] = x[i + j] >= floor ? v : 0.0f;
+            float w = pn_exp_neg((x[i + j] - max) * inv_t);
+            int32_t bits;
+            memcpy(&bits, &w, 4);
+            bits &= -(int32_t)(x[i + j] >= floor); /* as a mask: a product with 0 or 1 becomes a branch */
+            memcpy(out + j, &bits, 4);
         }
         for (j = 0; j + 3 < m; j += 4) {
             s0 += out[j];
@@ -107,6 +130,53 @@ static inline double pn_exp_sum(const float *x, int n, float max, float inv_t, f
     return (s0 + s1) + (s2 + s3);
 }
 
+/* Sum of e (x - max) over n floats and their weights. */
+static inline double pn_weighted_sum(const float *x, const float *e, int n, float max)
+{
+    double s[4] = {0};
+    int i, j;
+    for (i = 0; i + 3 < n; i += 4)
+        for (j = 0; j < 4; j++)
+            s[j] += e[i + j] * ((double)x[i + j] - max);
+    for (; i < n; i++)
+        s[0] += e[i] * ((double)x[i] - max);
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* The first index at which the running sum of n weights reaches the target, among the positive ones; the last positive
+ * one when rounding leaves the sum short of it. */
+static inline int pn_find_share(const float *e, int n, double target)
+{
+    double held = 0;
+    int last = 0, i, j;
+    for (i = 0; i < n; i += 64) {
+        double s[4] = {0};
+        int m = n - i < 64 ? n - i : 64;
+        for (j = 0; j + 3 < m; j += 4) {
+            s[0] += e[i + j];
+            s[1] += e[i + j + 1];
+            s[2] += e[i + j + 2];
+            s[3] += e[i + j + 3];
+        }
+        for (; j < m; j++)
+            s[0] += e[i + j];
+        s[0] = (s[0] + s[1]) + (s[2] + s[3]);
+        if (i + m < n && held + s[0] < target) {
+            held += s[0];
+            continue;
+        }
+        for (j = i; j < n; j++)
+            if (e[j] > 0) {
+                held += e[j];
+                last = j;
+                if (held >= target)
+                    return j;
+            }
+        break;
+    }
+    return last;
+}
+
 /* Number, sum and sum of squares of x - max over the finite ones of n floats. */
 static inline void pn_moments(const float *x, int n, float max, int64_t *count, double *sum, double *sum2)
 {
@@ -115,10 +185,11 @@ static inline void pn_moments(const float *x, int n, float max, int64_t *count, 
     int i, j;
     for (i = 0; i + 3 < n; i += 4)
         for (j = 0; j < 4; j++) {
-            double d = x[i + j] >= -FLT_MAX ? (double)x[i + j] - max : 0.0;
+            int finite = x[i + j] >= -FLT_MAX;
+            double d = finite ? (double)x[i + j] - max : 0.0;
             s[j] += d;
             q[j] += d * d;
-            c[j] += x[i + j] >= -FLT_MAX;
+            c[j] += finite;
         }
     for (; i < n; i++)
         if (x[i] >= -FLT_MAX) {
@@ -138,9 +209,18 @@ static inline int pn_collect(const float *x, int n, const float *block_max, floa
 {
     int found = 0, b, i;
     for (b = 0; (int64_t)b * PN_SCAN_BLOCK < n; b++) {
-        int end = n - b * PN_SCAN_BLOCK < PN_SCAN_BLOCK ? n : (b + 1) * PN_SCAN_BLOCK;
+        int end = n - b * PN_SCAN_BLOCK < PN_SCAN_BLOCK ? n : (b + 1) * PN_SCAN_BLOCK, above = 0;
         if (block_max[b] < floor)
             continue;
+        for (i = b * PN_SCAN_BLOCK; i < end; i++)
+            above += x[i] >= floor;
+        if (above == end - b * PN_SCAN_BLOCK) { /* no floor to speak of: a plain copy */
+            for (i = b * PN_SCAN_BLOCK; i < end; i++)
+                id[found + i - b * PN_SCAN_BLOCK] = (uint32_t)i;
+            memcpy(v + found, x + b * PN_SCAN_BLOCK, (size_t)above * sizeof(float));
+            found += above;
+            continue;
+        }
         for (i = b * PN_SCAN_BLOCK; i < end; i++) {
             id[found] = (uint32_t)i;
             v[found] = x[i];

@@ -1,5 +1,5 @@
 """Typical-p, top-p, min-p and XTC. Top-k and top-n-sigma need no probabilities and happen while the list is collected."""
-from libc.math cimport INFINITY, fabs, log
+from libc.math cimport fabs, log
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -10,6 +10,7 @@ from pantheon._core.sampling.rng cimport pn_rng_uniform
 from pantheon._core.sampling.scratch cimport PN_MASS_BUCKETS, PN_ORDER_LOGIT, PN_ORDER_SCORE, pn_scratch
 
 cdef extern from "sampling/loops.h" nogil:
+    float pn_max_of(const float *x, int n)
     uint32_t pn_order_of(float x)
     float pn_float_of(uint32_t u)
 
@@ -119,13 +120,8 @@ cdef void pn_cut_top_p(pn_scratch *s, float top_p, int min_keep, double total) n
 
 
 cdef void pn_cut_min_p(pn_scratch *s, float min_p, int min_keep) noexcept nogil:
-    cdef float largest = -INFINITY
-    cdef float floor
+    cdef float floor = pn_min_p_floor(pn_max_of(s.l, s.n), min_p)
     cdef int i, above = 0, kept = 0
-    for i in range(s.n):
-        if s.l[i] > largest:
-            largest = s.l[i]
-    floor = pn_min_p_floor(largest, min_p)
     for i in range(s.n):
         above += s.l[i] >= floor
     if above < min_keep or above == 0:
