@@ -1,0 +1,167 @@
+"""Text to token ids and back, by the vocabulary of the model's file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pantheon.text.bpe import ByteBPE
+from pantheon.text.provenance import Segment
+from pantheon.text.specials import SpecialPartition
+from pantheon.text.spm import ScoredBPE
+from pantheon.text.vocab import TokenType, Vocab
+
+_CODECS = {"gpt2": ByteBPE, "llama": ScoredBPE}
+_SURROGATES = re.compile("[\ud800-\udfff]")
+# phi-3 swallows the white space after its specials, except after these
+_PHI3_KEEPS_SPACE = (b"<unk>", b"<s>", b"<|endoftext|>")
+
+
+class Tokenizer:
+    """The tokenizer of a GGUF file. Immutable once built; any number of threads may use it.
+
+    vocab          texts, types and special ids
+    token_texts    (n_tokens,) raw texts as in the file
+    bos_id, eos_id id or None
+    eog_ids        ids that end a generation
+    add_bos        whether encode() starts with BOS by default
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], n_vocab: int):
+        """metadata: GGUF keys (.get); n_vocab: width of the logits. ValueError names the key that is wrong."""
+        vocab = Vocab.from_metadata(metadata, n_vocab)
+        codec = _CODECS.get(vocab.model)
+        if codec is None:
+            known = " and ".join(_CODECS)
+            raise ValueError(f"tokenizer.ggml.model {vocab.model[:64]!r} is not supported ({known} are)")
+        self.vocab = vocab
+        self._codec = codec(vocab)
+        self._specials = SpecialPartition(vocab)
+        self._pieces = [self._make_piece(t, k) for t, k in zip(vocab.texts, vocab.types, strict=True)]
+        self._special_ids = frozenset(
+            i for i, k in enumerate(vocab.types) if k in (TokenType.CONTROL, TokenType.UNKNOWN)
+        )
+        self._eats_space = _space_eaters(vocab)
+        self.bos_id = vocab.ids.get("bos")
+        self.eos_id = vocab.ids.get("eos")
+        self.eog_ids = vocab.eog_ids
+        wanted = self._codec.add_bos if vocab.add_bos is None else vocab.add_bos
+        self.add_bos = wanted and self.bos_id is not None
+        self.add_eos = vocab.add_eos and self.eos_id is not None
+        self.add_space_prefix = self._codec.add_space_prefix
+        self.chat_template = vocab.chat_template
+
+    @property
+    def token_texts(self) -> list[bytes]:
+        return self.vocab.texts
+
+    @property
+    def n_tokens(self) -> int:
+        return self.vocab.n_tokens
+
+    @property
+    def n_vocab(self) -> int:
+        """Width of the logits; ids from n_tokens on stand for nothing and must not be sampled."""
+        return self.vocab.n_vocab
+
+    def encode(self, text: str, add_bos: bool | None = None, parse_special: bool = False) -> list[int]:
+        """Token ids of text.
+
+        add_bos: None = as the file says (the file's add_eos_token is followed too), True or False = BOS or not, no EOS.
+        parse_special: control tokens written in the text become control tokens; False for any text of a user.
+        """
+        ids = self._encode(_valid(text), parse_special)
+        if add_bos if add_bos is not None else self.add_bos:
+            if self.bos_id is None:
+                raise ValueError("add_bos: the vocabulary has no BOS token")
+            ids.insert(0, self.bos_id)
+        if add_bos is None and self.add_eos:
+            ids.append(self.eos_id)
+        return ids
+
+    def encode_chat(self, segments: Sequence[Segment | tuple[str, bool]]) -> list[int]:
+        """Token ids of a rendered chat (ChatTemplate.render).
+
+        Control tokens are seen only in trusted segments, whole. All other text is tokenised across segment borders as
+        one, so without control tokens in the messages the ids are those of the joined text. BOS is put in front if the
+        file asks for it and the template did not write it.
+        """
+        cleaned = [(_valid(text), bool(trusted)) for text, trusted in segments]
+        text = "".join(t for t, _ in cleaned)
+        mask = b"".join(bytes((trusted,)) * len(t) for t, trusted in cleaned)
+        ids = self._encode(text, lambda start, end: mask.find(0, start, end) < 0)
+        if self.add_bos and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        return ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Text of a complete sequence; bytes that are no UTF-8 become U+FFFD. ValueError for an id out of range.
+
+        A vocabulary that puts a space before its first fragment has that one space removed again.
+        """
+        data, first = [], self.add_space_prefix
+        for i in ids:
+            piece = self.output_bytes(i, skip_special)
+            if first and piece:
+                first = False
+                if i not in self._special_ids:
+                    piece = piece.removeprefix(b" ")
+            data.append(piece)
+        return b"".join(data).decode("utf-8", "replace")
+
+    def piece(self, token: int) -> bytes:
+        """Bytes that a token stands for; of a special token its text. Empty from n_tokens to n_vocab - 1."""
+        if not 0 <= token < self.vocab.n_vocab:
+            raise ValueError(f"token id {token} is outside 0..{self.vocab.n_vocab - 1}")
+        return self._pieces[token] if token < len(self._pieces) else b""
+
+    def output_bytes(self, token: int, skip_special: bool = True) -> bytes:
+        """piece(token), empty for a special token that is to be skipped."""
+        data = self.piece(token)
+        return b"" if skip_special and token in self._special_ids else data
+
+    def is_special(self, token: int) -> bool:
+        """Whether token is a control or unknown token, which ordinary text never becomes."""
+        return token in self._special_ids
+
+    def _encode(self, text: str, control) -> list[int]:
+        ids: list[int] = []
+        after_special, eat_space = True, False
+        for fragment, special in self._specials.split(text, control):
+            if special is not None:
+                ids.append(special)
+                after_special, eat_space = True, special in self._eats_space
+                continue
+            if eat_space:
+                fragment = fragment.lstrip(" \t\n\v\f\r")
+            if fragment:
+                ids += self._codec.encode(fragment, after_special)
+                after_special = False
+        return ids
+
+    def _make_piece(self, text: bytes, kind: int) -> bytes:
+        if kind == TokenType.UNUSED:
+            return b""
+        if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED):
+            return text
+        return self._codec.piece(text, kind)
+
+
+def _space_eaters(vocab: Vocab) -> frozenset[int]:
+    name = vocab.name.lower()
+    if "phi-3" not in name and "phi3" not in name:
+        return frozenset()
+    kinds = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+    return frozenset(
+        i
+        for i, (text, kind) in enumerate(zip(vocab.texts, vocab.types, strict=True))
+        if (kind in kinds and text not in _PHI3_KEEPS_SPACE) or text == b"</s>"
+    )
+
+
+def _valid(text: str) -> str:
+    """text with lone surrogates, which no encoding can carry, as U+FFFD."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be str, not {type(text).__name__}")
+    return _SURROGATES.sub("\ufffd", text)
