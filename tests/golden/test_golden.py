@@ -1,4 +1,4 @@
-"""The engine against Hugging Face transformers, on the tiny models of tests/fixtures/tiny (tools/make_tiny_models.py)."""
+"""The engine against Hugging Face transformers, on tests/fixtures/tiny (made by tools/make_tiny_models.py)."""
 from __future__ import annotations
 
 import json

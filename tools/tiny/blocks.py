@@ -63,7 +63,7 @@ def input_block(kind: Q) -> int:
 
 
 def round_input(x: np.ndarray, block: int) -> np.ndarray:
-    """x (..., n) float32 as its int8 codes times their scales: id = 127/amax, q = rint(x * id), d = amax/127 a block."""
+    """x (..., n) float32 as int8 codes times scales; per block id = 127/amax, q = rint(x * id), d = amax/127."""
     blocks = x.reshape(-1, block)
     amax = np.abs(blocks).max(axis=1, keepdims=True)
     dead = amax < np.float32(2.0**-100)

@@ -57,7 +57,7 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
 
 RECIPES = [
     Recipe(
-        "llama3", LlamaConfig(**_sizes(intermediate_size=72, rope_parameters=_rope("llama3", **LLAMA3))), "llama",
+        "llama3", LlamaConfig(**_sizes(intermediate_size=56, rope_parameters=_rope("llama3", **LLAMA3))), "llama",
         "grouped heads, Llama-3 rope scaling as rope_freqs.weight, separate LM head, n_ff not a multiple of 32", 1,
         notice={"no rope scaling": {"rope_parameters": _rope()},
                 "high_freq_factor ignored": {"rope_parameters": _rope("llama3", **LLAMA3 | {"high_freq_factor": 2.0})}},
@@ -73,13 +73,14 @@ RECIPES = [
     ),
     Recipe(
         "llama-fused-bias",
-        LlamaConfig(**_sizes(**_SMALL, attention_bias=True, mlp_bias=True, rope_parameters=_rope("linear", factor=4.0))),
-        "llama", "attn_qkv in one tensor, a bias on every matrix of a layer, linear rope scaling", 3, fused_qkv=True,
+        LlamaConfig(**_sizes(**_SMALL, attention_bias=True, mlp_bias=True,
+                             rope_parameters=_rope("linear", factor=4.0))), "llama",
+        "attn_qkv in one tensor, a bias on every matrix of a layer, linear rope scaling", 3, fused_qkv=True,
         notice={"no rope scaling": {"rope_parameters": _rope()}},
     ),
     Recipe(
         "mistral-window",
-        MistralConfig(**_sizes(hidden_size=48, intermediate_size=80, head_dim=24, sliding_window=16, rms_norm_eps=1e-2,
+        MistralConfig(**_sizes(hidden_size=48, intermediate_size=56, head_dim=24, sliding_window=16, rms_norm_eps=1e-2,
                                tie_word_embeddings=True, rope_parameters=_rope(theta=1e6))), "llama",
         "head_dim 24 where n_embd/n_head is 12, sliding window of 16 positions, large norm eps, rope base 1e6", 5,
         notice={"no window": {"sliding_window": None}, "window one short": {"sliding_window": 15},
@@ -87,7 +88,8 @@ RECIPES = [
                 "rope base ignored": {"rope_parameters": _rope()}},
     ),
     Recipe(
-        "qwen2", Qwen2Config(**_sizes(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, intermediate_size=64,
+        "qwen2",
+        Qwen2Config(**_sizes(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40,
                              tie_word_embeddings=True, rms_norm_eps=1e-6, rope_parameters=_rope(theta=1e6))), "qwen2",
         "NEOX rope, biases on q, k and v, one KV head, tied embeddings", 6, pre="qwen2",
     ),
@@ -102,7 +104,7 @@ RECIPES = [
     ),
     Recipe(
         "qwen3",
-        Qwen3Config(**_sizes(hidden_size=48, num_attention_heads=8, head_dim=16, rms_norm_eps=1e-6, intermediate_size=64,
+        Qwen3Config(**_sizes(hidden_size=48, intermediate_size=40, num_attention_heads=8, head_dim=16, rms_norm_eps=1e-6,
                              tie_word_embeddings=True, rope_parameters=_rope(theta=1e6))), "qwen3",
         "norms of q and k per head, eight heads of 16 on 48, four heads a KV head", 8, pre="qwen2",
     ),
@@ -119,7 +121,7 @@ RECIPES = [
     Recipe(
         "llama-blocks256",
         LlamaConfig(**_sizes(hidden_size=256, intermediate_size=512, num_hidden_layers=1, head_dim=64,
-                             tie_word_embeddings=True)), "llama",
+                             num_key_value_heads=1, tie_word_embeddings=True)), "llama",
         "the K types, all in one layer, tied Q6_K embeddings", 10,
         types={"token_embd": Q.Q6_K, "attn_q": Q.Q2_K, "attn_k": Q.Q5_K, "attn_v": Q.Q6_K,
                "attn_output": Q.Q3_K, "ffn_gate": Q.Q4_K, "ffn_up": Q.Q5_K, "ffn_down": Q.Q4_K},

@@ -15,7 +15,8 @@ from .blocks import round_input
 from .recipes import Recipe
 
 N_TOKENS = 96
-GAIN = {"q_proj": 1.25, "k_proj": 1.25, "v_proj": 1.0, "o_proj": 1.0, "gate_proj": 1.5, "up_proj": 1.0, "down_proj": 1.0}
+GAIN = {"q_proj": 1.25, "k_proj": 1.25, "v_proj": 1.0, "o_proj": 1.0,
+        "gate_proj": 1.5, "up_proj": 1.0, "down_proj": 1.0}
 
 
 def build(config) -> torch.nn.Module:
