@@ -1,6 +1,6 @@
 """Records llama.cpp's greedy continuations: tests/fixtures/greedy/<name>.json.
 
-    python -m venv /tmp/peer && /tmp/peer/bin/pip install llama-cpp-python==0.3.36       # builds llama.cpp, 10-20 minutes
+    python -m venv /tmp/peer && /tmp/peer/bin/pip install llama-cpp-python==0.3.36   # builds llama.cpp: 10-20 min
     /tmp/peer/bin/python tools/record_greedy.py smollm2 SmolLM2-135M-Instruct.Q4_1.gguf
     /tmp/peer/bin/python tools/record_greedy.py qwen2.5-0.5b Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf
 

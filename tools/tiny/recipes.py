@@ -104,8 +104,8 @@ RECIPES = [
     ),
     Recipe(
         "qwen3",
-        Qwen3Config(**_sizes(hidden_size=48, intermediate_size=40, num_attention_heads=8, head_dim=16, rms_norm_eps=1e-6,
-                             tie_word_embeddings=True, rope_parameters=_rope(theta=1e6))), "qwen3",
+        Qwen3Config(**_sizes(hidden_size=48, intermediate_size=40, num_attention_heads=8, head_dim=16,
+                             tie_word_embeddings=True, rms_norm_eps=1e-6, rope_parameters=_rope(theta=1e6))), "qwen3",
         "norms of q and k per head, eight heads of 16 on 48, four heads a KV head", 8, pre="qwen2",
     ),
     Recipe(
