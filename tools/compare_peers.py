@@ -1,7 +1,7 @@
 """Compares Pantheon with llama.cpp on one file: load time, prefill, decode, peak memory.
 
     python -m venv /tmp/peer && /tmp/peer/bin/pip install llama-cpp-python==0.3.36   # builds llama.cpp: 10-20 min
-    python tools/compare_peers.py MODEL.gguf --peer-python /tmp/peer/bin/python [--pairs 5] [--prefill 512] [--decode 64]
+    python tools/compare_peers.py MODEL.gguf --peer-python /tmp/peer/bin/python [--pairs 5 --prefill 512 --decode 64]
 
 Run it with a Python that has Pantheon installed, on an otherwise idle machine. Each engine runs in a child process of
 its own, in turn, and who goes first changes from pair to pair, so that a slow minute of the machine falls on both. The
