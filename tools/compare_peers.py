@@ -3,11 +3,12 @@
     python -m venv /tmp/peer && /tmp/peer/bin/pip install llama-cpp-python==0.3.36   # builds llama.cpp: 10-20 min
     python tools/compare_peers.py MODEL.gguf --peer-python /tmp/peer/bin/python [--pairs 5 --prefill 512 --decode 64]
 
-Run it with a Python that has Pantheon installed, on an otherwise idle machine. Each engine runs in a child process of
-its own, in turn, and who goes first changes from pair to pair, so that a slow minute of the machine falls on both. The
-file is read once before, so both find it in the page cache. A ratio is the peer's figure over ours: above 1, Pantheon
-is faster or smaller. llama.cpp parses the vocabulary and may repack weights when it loads; Pantheon does neither.
-Both use an f16 cache and llama.cpp's other settings are its defaults.
+tools/record_greedy.py says how to build the peer where its native build crashes. Run this with a Python that has
+Pantheon installed, on an otherwise idle machine. Each engine runs in a child process of its own, in turn, and who goes
+first changes from pair to pair, so that a slow minute of the machine falls on both. The file is read once before, so
+both find it in the page cache. A ratio is the peer's figure over ours: above 1, Pantheon is faster or smaller.
+llama.cpp parses the vocabulary and may repack weights when it loads; Pantheon does neither. Both use an f16 cache;
+llama.cpp's other settings are its defaults.
 """
 from __future__ import annotations
 

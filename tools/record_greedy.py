@@ -4,6 +4,12 @@
     /tmp/peer/bin/python tools/record_greedy.py smollm2 SmolLM2-135M-Instruct.Q4_1.gguf
     /tmp/peer/bin/python tools/record_greedy.py qwen2.5-0.5b Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf
 
+Where the processor has AMX, a native build of 0.3.36 can crash in its matrix product (ggml_backend_amx_mul_mat). Build
+it without, by naming the instruction sets instead:
+
+    CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX_VNNI=ON
+        -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON" pip install ...
+
 Per prompt: its token ids, the 32 tokens of highest logit one after another (end-of-text is not a reason to stop: the
 tokens are fed to the engine under test, not read), and the two best ids and logits of each step. `tokenised` is one
 awkward text and its ids. The file also says what it was made with.
