@@ -1,0 +1,1 @@
+"""Parts of tools/make_tiny_models.py: the tiny models' recipes, their reference logits and their GGUF files."""

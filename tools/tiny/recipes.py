@@ -1,0 +1,129 @@
+"""What each tiny model is: a Hugging Face configuration, its GGUF spelling, and the changes its logits must notice."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import gguf
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+Q = gguf.GGMLQuantizationType
+
+
+@dataclass
+class Recipe:
+    """One fixture. `notice` maps the name of a mistake to the configuration fields that make it: the reference logits
+    with those fields must differ clearly, else the fixture could not catch the mistake."""
+
+    name: str
+    config: object
+    arch: str
+    why: str
+    seed: int
+    pre: str = "gpt-2"
+    notice: dict[str, dict] = field(default_factory=dict)
+    types: dict[str, Q] = field(default_factory=dict)  # GGUF tensor name (or its last part) -> type; F32 when absent
+    fused_qkv: bool = False
+    omit: frozenset[str] = frozenset()  # keys left to their defaults
+
+
+def _rope(kind: str = "default", theta: float = 10000.0, **fields) -> dict:
+    return {"rope_type": kind, "rope_theta": theta, **fields}
+
+
+def _sizes(**changes) -> dict:
+    sizes = {
+        "vocab_size": 288,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "rope_parameters": _rope(),
+    }
+    return sizes | changes
+
+
+_SMALL = {"hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 2, "num_key_value_heads": 1,
+          "tie_word_embeddings": True}
+
+YARN = {"kind": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+RECIPES = [
+    Recipe(
+        "llama3", LlamaConfig(**_sizes(intermediate_size=56, rope_parameters=_rope("llama3", **LLAMA3))), "llama",
+        "grouped heads, Llama-3 rope scaling as rope_freqs.weight, separate LM head, n_ff not a multiple of 32", 1,
+        notice={"no rope scaling": {"rope_parameters": _rope()},
+                "high_freq_factor ignored": {"rope_parameters": _rope("llama3", **LLAMA3 | {"high_freq_factor": 2.0})}},
+    ),
+    Recipe(
+        "llama-half", LlamaConfig(**_sizes(num_key_value_heads=4, tie_word_embeddings=True)),
+        "llama",
+        "tied embeddings, as many KV heads as heads and the keys that say so left out, F16 and BF16 matrices", 2,
+        types={"token_embd": Q.F16, "attn_q": Q.BF16, "attn_k": Q.F16, "attn_v": Q.BF16, "attn_output": Q.F16,
+               "ffn_gate": Q.F16, "ffn_up": Q.BF16, "ffn_down": Q.BF16},
+        omit=frozenset({"attention.head_count_kv", "attention.key_length", "attention.value_length",
+                        "rope.dimension_count", "rope.freq_base", "vocab_size"}),
+    ),
+    Recipe(
+        "llama-fused-bias",
+        LlamaConfig(**_sizes(**_SMALL, attention_bias=True, mlp_bias=True,
+                             rope_parameters=_rope("linear", factor=4.0))), "llama",
+        "attn_qkv in one tensor, a bias on every matrix of a layer, linear rope scaling", 3, fused_qkv=True,
+        notice={"no rope scaling": {"rope_parameters": _rope()}},
+    ),
+    Recipe(
+        "mistral-window",
+        MistralConfig(**_sizes(hidden_size=48, intermediate_size=56, head_dim=24, sliding_window=16, rms_norm_eps=1e-2,
+                               tie_word_embeddings=True, rope_parameters=_rope(theta=1e6))), "llama",
+        "head_dim 24 where n_embd/n_head is 12, sliding window of 16 positions, large norm eps, rope base 1e6", 5,
+        notice={"no window": {"sliding_window": None}, "window one short": {"sliding_window": 15},
+                "window one long": {"sliding_window": 17}, "eps ignored": {"rms_norm_eps": 1e-5},
+                "rope base ignored": {"rope_parameters": _rope()}},
+    ),
+    Recipe(
+        "qwen2",
+        Qwen2Config(**_sizes(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40,
+                             tie_word_embeddings=True, rms_norm_eps=1e-6, rope_parameters=_rope(theta=1e6))), "qwen2",
+        "NEOX rope, biases on q, k and v, one KV head, tied embeddings", 6, pre="qwen2",
+    ),
+    Recipe(
+        "qwen2-yarn",
+        Qwen2Config(**_sizes(**_SMALL, vocab_size=296, rope_parameters=_rope(**YARN, beta_fast=1.0, beta_slow=0.25))),
+        "qwen2", "YaRN with its own beta_fast and beta_slow; eight more logits than the vocabulary has tokens", 7,
+        pre="qwen2",
+        notice={"default betas": {"rope_parameters": _rope(**YARN)}, "no rope scaling": {"rope_parameters": _rope()},
+                "attention factor ignored": {"rope_parameters": _rope(
+                    **YARN, beta_fast=1.0, beta_slow=0.25, attention_factor=1.0)}},
+    ),
+    Recipe(
+        "qwen3",
+        Qwen3Config(**_sizes(hidden_size=48, intermediate_size=40, num_attention_heads=8, head_dim=16,
+                             tie_word_embeddings=True, rms_norm_eps=1e-6, rope_parameters=_rope(theta=1e6))), "qwen3",
+        "norms of q and k per head, eight heads of 16 on 48, four heads a KV head", 8, pre="qwen2",
+    ),
+    Recipe(
+        "llama-blocks32",
+        LlamaConfig(**_sizes(hidden_size=96, intermediate_size=160, head_dim=32)), "llama",
+        "the types with blocks of 32, and one F16 and one BF16 matrix", 9,
+        types={"token_embd": Q.Q8_0, "output": Q.Q5_1,
+               "blk.0.attn_q": Q.Q4_0, "blk.0.attn_k": Q.Q4_1, "blk.0.attn_v": Q.Q5_0, "blk.0.attn_output": Q.Q5_1,
+               "blk.0.ffn_gate": Q.Q4_1, "blk.0.ffn_up": Q.Q4_0, "blk.0.ffn_down": Q.Q8_0,
+               "blk.1.attn_q": Q.Q8_0, "blk.1.attn_k": Q.F16, "blk.1.attn_v": Q.BF16, "blk.1.attn_output": Q.Q4_1,
+               "blk.1.ffn_gate": Q.Q5_0, "blk.1.ffn_up": Q.Q5_1, "blk.1.ffn_down": Q.Q4_0},
+    ),
+    Recipe(
+        "llama-blocks256",
+        LlamaConfig(**_sizes(hidden_size=256, intermediate_size=512, num_hidden_layers=1, head_dim=64,
+                             num_key_value_heads=1, tie_word_embeddings=True)), "llama",
+        "the K types, all in one layer, tied Q6_K embeddings", 10,
+        types={"token_embd": Q.Q6_K, "attn_q": Q.Q2_K, "attn_k": Q.Q5_K, "attn_v": Q.Q6_K,
+               "attn_output": Q.Q3_K, "ffn_gate": Q.Q4_K, "ffn_up": Q.Q5_K, "ffn_down": Q.Q4_K},
+    ),
+]
