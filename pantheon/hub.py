@@ -111,8 +111,8 @@ def fetch(name: str | None = None, progress: Progress | None = None) -> Path:
 def verify(name: str | None = None, progress: Progress | None = None) -> bool:
     """Hashes the cached file of a known model from its first byte to its last; True when it is the pinned file.
 
-    A file that is not is removed, so that the next `fetch` replaces it. Raises HubError when the cache does not hold the
-    file or it cannot be read.
+    A file that is not is removed, so that the next `fetch` replaces it. Raises HubError when the cache does not hold
+    the file or it cannot be read.
     """
     model = _lookup(name)
     path = cache_dir() / model.filename
