@@ -245,8 +245,8 @@ def test_two_processes_at_once(index, cache, tiny, tmp_path):
     """)
     # Not in the current folder, which "-c" puts before the installed package.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=env)
-                for _ in range(3)]
+    command = [sys.executable, "-c", program]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=env) for _ in range(3)]
     outputs = [child.communicate()[0].strip() for child in children]
     assert [child.returncode for child in children] == [0, 0, 0]
     assert outputs == [str(cache / "tiny.gguf")] * 3

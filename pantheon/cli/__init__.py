@@ -60,7 +60,7 @@ def _dispatch(argv: list[str]) -> int:
     if "-h" in words or "--help" in words:
         print(parser.format_help(), end="")
         return 0
-    # Intermixed, so that options may stand between MODEL and PROMPT. It hides the positional arguments from argparse's own
+    # Intermixed, so that options may stand between MODEL and PROMPT. It hides positional arguments from argparse's own
     # help while it works, hence the help above.
     return command.run(parser.parse_intermixed_args(argv[1:]))
 

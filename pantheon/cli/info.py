@@ -1,6 +1,7 @@
 """`pantheon info`: what is in a model file and what running it needs. Reads the header only, never the weights."""
 import argparse
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -40,19 +41,22 @@ def collect(model: "pantheon.Model", contexts: Iterable[int | None], kv_types: I
         "path": model.path,
         "arch": model.arch,
         "config": model.config,
-        "tensors": tensors_by_type(model),
+        "tensors": tensors_by_type(model.path),
         "states": [_state(model, n_ctx, kv_type) for n_ctx in contexts for kv_type in kv_types],
     }
 
 
-def tensors_by_type(model: "pantheon.Model") -> list[dict[str, Any]]:
-    """Per weight type: how many tensors, their elements and their bytes; the type with most bytes first."""
+def tensors_by_type(path: str) -> list[dict[str, Any]]:
+    """Per weight type of a GGUF file or split set: tensors, their elements and bytes; the type with most bytes first."""
+    from pantheon._core.gguf import GGUFFile
+
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for tensor in model.tensors:
-        entry = sums[tensor.type]
-        entry[0] += 1
-        entry[1] += tensor.n_elements
-        entry[2] += tensor.nbytes
+    with GGUFFile(path) as file:
+        for tensor in file.tensors:
+            entry = sums[tensor.type]
+            entry[0] += 1
+            entry[1] += math.prod(tensor.shape)
+            entry[2] += tensor.nbytes
     return [{"type": name, "tensors": tensors, "elements": elements, "bytes": nbytes}
             for name, (tensors, elements, nbytes) in sorted(sums.items(), key=lambda item: -item[1][2])]
 

@@ -1,7 +1,7 @@
 """A stand-in for the engine under the command line: its API without its arithmetic.
 
-The fake model has one token per byte of UTF-8 and answers every prompt with a text that the test sets. It keeps what it was
-fed, so that a test can see that a turn feeds only what is new.
+The fake model has one token per byte of UTF-8 and answers every prompt with a text that the test sets. It keeps what it
+was fed, so that a test can see that a turn feeds only what is new.
 """
 from dataclasses import dataclass, field
 
@@ -16,14 +16,6 @@ class Chunk:
     token: int | None = None
     logprob: float | None = None
     finish_reason: str | None = None
-
-
-@dataclass
-class Tensor:
-    name: str
-    type: str
-    n_elements: int
-    nbytes: int
 
 
 class Tokenizer:
@@ -71,8 +63,6 @@ class Model:
     states: list = field(default_factory=list)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     config: dict = field(default_factory=lambda: {"n_vocab": 256, "n_layer": 2, "rope_base": 10000.0})
-    tensors: list = field(default_factory=lambda: [
-        Tensor("a", "F32", 10, 40), Tensor("b", "Q4_1", 3200, 2000), Tensor("c", "Q4_1", 32, 20)])
     closed: bool = False
 
     def new_state(self, n_ctx=None, kv_type=None):

@@ -1,6 +1,8 @@
 """`pantheon info`, `doctor` and `pull`."""
 import json
 
+import gguf
+import numpy as np
 import pytest
 
 import pantheon
@@ -9,12 +11,25 @@ from pantheon.cli import main
 
 
 @pytest.fixture
+def weights(model):
+    """Gives the fake model a real file: its tensors are read from there."""
+    writer = gguf.GGUFWriter(model.path, "llama")
+    writer.add_tensor("a", np.zeros((2, 5), np.float32))
+    writer.add_tensor("b", np.zeros((100, 20), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_1)
+    writer.add_tensor("c", np.zeros((1, 20), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.fixture
 def cpu(monkeypatch):
     monkeypatch.setattr(pantheon, "cpu_info", lambda: {
         "level": "avx2", "features": ["avx2", "fma"], "types": {"Q4_1": "avx2"}}, raising=False)
 
 
-def test_info_json(capsys, model):
+def test_info_json(capsys, model, weights):
     assert main(["info", "--json", "--ctx", "512", "--ctx", "1024", "--kv", "q8_0", model.path]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["arch"] == "llama" and report["path"] == model.path
@@ -27,7 +42,7 @@ def test_info_json(capsys, model):
     assert model.closed and all(state.closed for state in model.states)
 
 
-def test_info_text(capsys, model):
+def test_info_text(capsys, model, weights):
     assert main(["info", model.path]) == 0
     out, err = capsys.readouterr()
     assert err == ""
