@@ -45,5 +45,6 @@ def test_imports_go_down_only(part):
     found = []
     for path in SOURCES:
         if path.relative_to(ROOT / "pantheon").parts[0] == part:
-            found += [f"{path.relative_to(ROOT)}: {m.group().strip()}" for m in pattern.finditer(path.read_text("utf-8"))]
+            found += [f"{path.relative_to(ROOT)}: {m.group().strip()}"
+                      for m in pattern.finditer(path.read_text("utf-8"))]
     assert found == []

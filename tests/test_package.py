@@ -19,7 +19,8 @@ def sources(pattern):
 
 
 def test_the_installed_package_is_the_one_under_test():
-    assert Path(pantheon.__file__).resolve() == Path(distribution("pantheon").locate_file("pantheon/__init__.py")).resolve()
+    installed = Path(distribution("pantheon").locate_file("pantheon/__init__.py"))
+    assert Path(pantheon.__file__).resolve() == installed.resolve()
 
 
 @pytest.mark.parametrize("pattern", ["*.py", "*.pxd", "*.pyi", "py.typed", "*.h"])

@@ -47,8 +47,8 @@ def collect(model: "pantheon.Model", contexts: Iterable[int | None], kv_types: I
 
 
 def tensors_by_type(path: str) -> list[dict[str, Any]]:
-    """Per weight type of a GGUF file or split set: tensors, their elements and bytes; the type with most bytes first."""
-    from pantheon._core.gguf import GGUFFile
+    """Per weight type of a GGUF file or split set: tensors, their elements and bytes; most bytes first."""
+    from pantheon._core.gguf_reader import GGUFFile
 
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     with GGUFFile(path) as file:
