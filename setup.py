@@ -75,7 +75,8 @@ def extensions():
             extra_compile_args=CFLAGS,
             extra_link_args=LDFLAGS,
             libraries=[] if sys.platform == "win32" else ["m", "pthread"],
-            depends=[str(p) for p in Path("pantheon/_core").rglob("*.h")],
+            depends=[str(p) for p in Path("pantheon/_core").rglob("*.h")]
+            + (sorted(str(p) for p in KERNELS.rglob("*.c")) if is_table else []),
         )
 
 

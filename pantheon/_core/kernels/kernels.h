@@ -34,6 +34,7 @@ typedef struct pn_act {
     int8_t *q;       /* (n_tok, n) codes in [-127, 127] */
     float *d;        /* (n_tok, n/32) or (n_tok, n/256) scale of each block */
     float *s;        /* (n_tok, n/32) d * sum of the block's codes; PN_ACT_Q32 only */
+    int32_t *bsum;   /* (n_tok, n/32) sum of the block's codes; PN_ACT_Q32 only */
     int16_t *sum;    /* (n_tok, n/16) sum of every 16 codes; PN_ACT_Q256 only */
 } pn_act;
 
@@ -57,6 +58,7 @@ typedef struct pn_type_ops {
     size_t (*pack_bytes)(int n, int n_tok);
     void (*pack_x)(const pn_act *x, int t0, int n_tok, uint8_t *packed);
     void (*tile)(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy);
+    int tile_tok; /* most tokens of one pack_x and tile; fewer are fine. Types with the same pack_x share packed input. */
 } pn_type_ops;
 
 enum { PN_PANEL = 16 };

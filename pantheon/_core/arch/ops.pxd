@@ -1,0 +1,39 @@
+# What an architecture gives the engine: one pn_arch_ops row, and a weight struct that starts with pn_arch_weights.
+from libc.stdint cimport uint32_t
+
+from pantheon._core.gguf cimport gguf_file
+from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
+
+cdef struct pn_arch_weights:             # first member of every architecture's weight struct
+    gguf_file *gguf                      # owned: the mapping that the weights are views into
+    int n_threads                        # ranks of this model's runs
+    int prefill_window                   # most tokens of one pass over the weights
+
+cdef struct pn_arch_ops:
+    const char *name                     # general.architecture of GGUF
+    pn_arch arch
+    pn_rope_kind rope_kind               # of the files of this architecture
+    # GIL. Fills model.config and model.weights from the file, which stays the caller's; ValueError naming the tensor or key.
+    int (*load)(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1
+    # nogil. Frees model.weights, not the file.
+    void (*unload)(pn_model *model) noexcept nogil
+    # nogil. The single-token seam.
+    pn_forward_fn forward
+    # nogil. n tokens into one state; logits_out: (n, n_vocab) when all is set, else (n_vocab,) of the last token. 0, or -1
+    # with pn_last_error(); then state.pos is the last whole position.
+    int (*prefill)(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
+                   bint all) noexcept nogil
+    # nogil. One token into each of n different states, one pass over the weights; logits_out: (n, n_vocab). 0 or -1.
+    int (*forward_batch)(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
+                         float *logits_out) noexcept nogil
+    # GIL. Allocates state.kv_cache and state.arena; MemoryError.
+    int (*state_new)(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1
+    # nogil.
+    void (*state_reset)(pn_state *state) noexcept nogil
+    void (*state_free)(pn_state *state) noexcept nogil
+    # nogil. Forgets everything from pos on; 0, or -1 with pn_last_error() where the architecture cannot.
+    int (*state_truncate)(pn_state *state, int pos) noexcept nogil
+    # nogil. Positions that fit, KV type in use and bytes held.
+    int (*state_n_ctx)(const pn_state *state) noexcept nogil
+    pn_kv_type (*state_kv_type)(const pn_state *state) noexcept nogil
+    size_t (*state_bytes)(const pn_state *state) noexcept nogil

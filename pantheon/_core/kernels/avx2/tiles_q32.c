@@ -1,0 +1,183 @@
+/* Matrix x matrix tiles of the types with 32 weights a block and codes of at most 5 bits: Q4_0, Q4_1, Q5_0, Q5_1.
+ *
+ * Panel, per block:  codes (8 steps, 16 rows, 4) uint8 | d (16,) f32 | m (16,) f32 where the type has a minimum.
+ * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | start8 (T, 2) | start16
+ * (T, 2) int16. All four types share the packing; each reads what it needs of it.
+ *
+ * Range. A 16-bit lane sums 16 products of a block. Q4_1: at most 16 * 15 * 127 = 30480. The others have codes offset
+ * by 8 or 16, at most 16 * 16 * 127 = 32512 in size once the offset is taken off; they begin at -offset * (sum of the
+ * lane's inputs), itself at most 32512, and wrap on the way, which the final value does not see. One vpmaddubsw sums
+ * two products, at most 2 * 31 * 127 = 7874: it cannot saturate.
+ */
+#include "tiles.h"
+
+enum { TOK = 6, STEPS = 8, PREFETCH_BLOCKS = 16 };
+
+TILE_INLINE int has_min(pn_type type) { return type == PN_Q4_1 || type == PN_Q5_1; }
+TILE_INLINE int has_fifth_bit(pn_type type) { return type == PN_Q5_0 || type == PN_Q5_1; }
+TILE_INLINE int offset_shift(pn_type type) { return type == PN_Q4_0 ? 3 : type == PN_Q4_1 ? 0 : 4; }
+TILE_INLINE int header_bytes(pn_type type) { return (has_min(type) ? 4 : 2) + (has_fifth_bit(type) ? 4 : 0); }
+TILE_INLINE int block_bytes(pn_type type) { return header_bytes(type) + 16; }
+
+/* Byte offsets inside one block of a panel and of a packed tile. */
+enum { PANEL_D = STEPS * PN_PANEL * 4, PANEL_M = PANEL_D + PN_PANEL * 4 };
+TILE_INLINE int panel_block(pn_type type) { return PANEL_M + (has_min(type) ? PN_PANEL * 4 : 0); }
+enum { PACK_D = 32, PACK_S = 36, PACK_START8 = 40, PACK_START16 = 44, PACK_BLOCK = 48 }; /* each times n_tok */
+
+/* ---- unpack ------------------------------------------------------------------------------------------------------ */
+
+/* 32 codes of a block in k order: 16 low nibbles, 16 high ones, bit k of qh as the fifth bit of code k. */
+TILE_INLINE __m256i expand_codes(pn_type type, const uint8_t *block)
+{
+    const uint8_t *qs = block + header_bytes(type);
+    __m128i v = loadu_i128(qs);
+    __m256i c = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
+    c = _mm256_and_si256(c, _mm256_set1_epi8(15));
+    if (has_fifth_bit(type)) {
+        const __m256i byte_of = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
+                                                 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+        const __m256i bit_of = _mm256_set1_epi64x(0x8040201008040201ll);
+        __m256i h = _mm256_shuffle_epi8(broadcast_4(qs - 4), byte_of);
+        h = _mm256_cmpeq_epi8(_mm256_and_si256(h, bit_of), bit_of);
+        c = _mm256_or_si256(c, _mm256_and_si256(h, _mm256_set1_epi8(16)));
+    }
+    return c;
+}
+
+TILE_INLINE void unpack_scales(pn_type type, const uint8_t *const *block, float *d, float *m)
+{
+    for (int i = 0; i < LANES; i++) {
+        d[i] = load_f16(block[i]);
+        if (has_min(type)) {
+            m[i] = load_f16(block[i] + 2);
+            if (offset_shift(type)) /* d * (c + 16) + m: the offset of the codes moves into the minimum */
+                m[i] = __builtin_fmaf((float)(1 << offset_shift(type)), d[i], m[i]);
+        }
+    }
+}
+
+TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    panel_rows rows;
+    rows_begin(&rows, w, row_bytes, n_rows, (size_t)block_bytes(type));
+    for (int b = 0; b < n / 32; b++, panel += panel_block(type), rows_next(&rows)) {
+        for (int v = 0; v < ROW_VECS; v++) {
+            if (!(b & 1)) /* a line holds two to three blocks */
+                rows_prefetch(&rows, v * LANES, (size_t)PREFETCH_BLOCKS * block_bytes(type), 1);
+            __m256i c[8];
+            #pragma GCC unroll 8
+            for (int i = 0; i < LANES; i++)
+                c[i] = expand_codes(type, rows.at[v * LANES + i]);
+            transpose_8x8(c);
+            store_steps(panel, v, c, STEPS);
+            unpack_scales(type, rows.at + v * LANES, (float *)(panel + PANEL_D) + v * LANES,
+                          (float *)(panel + PANEL_M) + v * LANES);
+        }
+    }
+}
+
+/* ---- pack -------------------------------------------------------------------------------------------------------- */
+
+static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 32) * PACK_BLOCK * (size_t)n_tok; }
+
+static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
+{
+    const int n_blocks = x->n / 32;
+    for (int t = 0; t < n_tok; t++) {
+        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
+        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
+        const float *s = x->s + (size_t)(t0 + t) * n_blocks;
+        uint8_t *out = packed + t * 4;
+        for (int b = 0; b < n_blocks; b++, q += 32, out += PACK_BLOCK * n_tok) {
+            for (int g = 0; g < STEPS; g++)
+                memcpy(out + g * n_tok * 4, q + g * 4, 4);
+            memcpy(out + PACK_D * n_tok, d + b, 4);
+            memcpy(out + PACK_S * n_tok, s + b, 4);
+            __m128i sums = _mm_add_epi16(pair_sums_16(q), pair_sums_16(q + 16));
+            store_offset_start(out + PACK_START8 * n_tok, sums, 3);
+            store_offset_start(out + PACK_START16 * n_tok, sums, 4);
+        }
+    }
+}
+
+/* ---- tile -------------------------------------------------------------------------------------------------------- */
+
+/* s[2t], s[2t + 1]: int16 pairs of the block's integer sums of token t with rows 0..7 and 8..15. */
+TILE_INLINE void block_sums(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, __m256i *s)
+{
+    #pragma GCC unroll 8
+    for (int g = 0; g < STEPS; g++) {
+        const __m256i w0 = load_i(w + g * 64), w1 = load_i(w + g * 64 + 32);
+        #pragma GCC unroll 6
+        for (int t = 0; t < n_tok; t++) {
+            __m256i xb = broadcast_4(x + (g * n_tok + t) * 4);
+            if (g == 0 && offset_shift(type) == 0) {
+                first_step_u8(&s[2 * t], &s[2 * t + 1], w0, w1, xb);
+                continue;
+            }
+            if (g == 0)
+                s[2 * t] = s[2 * t + 1] =
+                    broadcast_4(x + (offset_shift(type) == 3 ? PACK_START8 : PACK_START16) * n_tok + t * 4);
+            step_u8(&s[2 * t], &s[2 * t + 1], w0, w1, xb);
+        }
+    }
+}
+
+/* acc = fma(d_w * d_x, isum, acc), then acc = fma(s_x, m, acc). */
+TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *s,
+                                float *acc)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    const float *d = (const float *)(w + PANEL_D), *m = (const float *)(w + PANEL_M);
+    const float *dx = (const float *)(x + PACK_D * n_tok), *sx = (const float *)(x + PACK_S * n_tok);
+    #pragma GCC unroll 6
+    for (int t = 0; t < n_tok; t++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < ROW_VECS; v++) {
+            float *a = acc + (t * ROW_VECS + v) * LANES;
+            __m256 isum = _mm256_cvtepi32_ps(_mm256_madd_epi16(s[2 * t + v], ones));
+            __m256 scale = _mm256_mul_ps(_mm256_broadcast_ss(dx + t), _mm256_load_ps(d + v * LANES));
+            __m256 sum = _mm256_fmadd_ps(scale, isum, _mm256_load_ps(a));
+            if (has_min(type))
+                sum = _mm256_fmadd_ps(_mm256_broadcast_ss(sx + t), _mm256_load_ps(m + v * LANES), sum);
+            KEEP(sum);
+            _mm256_store_ps(a, sum);
+        }
+    }
+}
+
+TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, int n, float *y, size_t ldy)
+{
+    float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
+    acc_clear(acc, n_tok);
+    for (int b = 0; b < n / 32; b++, w += panel_block(type), x += PACK_BLOCK * n_tok) {
+        __m256i s[TOK * ROW_VECS];
+        block_sums(type, n_tok, w, x, s);
+        block_epilogue(type, n_tok, w, x, s, acc);
+        BLOCK_END();
+    }
+    acc_store(acc, n_tok, y, ldy);
+}
+
+/* ---- the four types ---------------------------------------------------------------------------------------------- */
+
+#define Q32_TYPE(name, type) \
+    static size_t panel_bytes_##name(int n) { return (size_t)(n / 32) * (size_t)panel_block(type); } \
+    static void unpack_##name(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
+    { \
+        unpack(type, w, row_bytes, n_rows, n, panel); \
+    } \
+    TILE_UP_TO_6(tile_##name, type, tile)
+
+Q32_TYPE(q4_0, PN_Q4_0)
+Q32_TYPE(q4_1, PN_Q4_1)
+Q32_TYPE(q5_0, PN_Q5_0)
+Q32_TYPE(q5_1, PN_Q5_1)
+
+void pn_avx2_tiles_q32(pn_kernels *k)
+{
+    tiles_set(&k->type[PN_Q4_0], TOK, panel_bytes_q4_0, unpack_q4_0, pack_bytes, pack_x, tile_q4_0);
+    tiles_set(&k->type[PN_Q4_1], TOK, panel_bytes_q4_1, unpack_q4_1, pack_bytes, pack_x, tile_q4_1);
+    tiles_set(&k->type[PN_Q5_0], TOK, panel_bytes_q5_0, unpack_q5_0, pack_bytes, pack_x, tile_q5_0);
+    tiles_set(&k->type[PN_Q5_1], TOK, panel_bytes_q5_1, unpack_q5_1, pack_bytes, pack_x, tile_q5_1);
+}

@@ -1,0 +1,103 @@
+/* The levels of this build and their tables. A new level is one row of LEVELS; a new family of functions is one name in a
+ * level's list. PN_HAVE_<LEVEL> says which kernel folders were compiled. */
+#include <pthread.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "kernels.h"
+
+/* A family that this build does not have (yet) is skipped: its address is NULL. */
+#define FAMILY(name) void name(pn_kernels *k) __attribute__((weak))
+
+FAMILY(pn_ref_types_float);
+FAMILY(pn_ref_types_q32);
+FAMILY(pn_ref_types_k);
+FAMILY(pn_ref_types_fp4);
+FAMILY(pn_ref_types_ternary);
+FAMILY(pn_ref_types_iq);
+FAMILY(pn_ref_floats);
+FAMILY(pn_ref_attention);
+static const pn_level_init REF[] = {
+    pn_ref_types_float, pn_ref_types_q32, pn_ref_types_k, pn_ref_types_fp4, pn_ref_types_ternary, pn_ref_types_iq,
+    pn_ref_floats, pn_ref_attention,
+};
+
+#ifdef PN_HAVE_AVX2
+FAMILY(pn_avx2_types_float);
+FAMILY(pn_avx2_types_q4);
+FAMILY(pn_avx2_types_q5);
+FAMILY(pn_avx2_types_q8);
+FAMILY(pn_avx2_types_q45_k);
+FAMILY(pn_avx2_types_q6_k);
+FAMILY(pn_avx2_floats);
+FAMILY(pn_avx2_attention);
+FAMILY(pn_avx2_tiles_q32);
+FAMILY(pn_avx2_tiles_k);
+FAMILY(pn_avx2_tiles_q8);
+FAMILY(pn_avx2_tiles_f32);
+static const pn_level_init AVX2[] = {
+    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_types_q6_k,
+    pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
+};
+#endif
+
+typedef struct level_row {
+    const char *name;
+    uint32_t needs; /* features of cpu.h */
+    const pn_level_init *families;
+    int n_families;
+} level_row;
+
+#define ROW(name, needs, families) {name, needs, families, sizeof families / sizeof *families}
+
+static const level_row LEVELS[] = {
+    ROW("ref", 0, REF),
+#ifdef PN_HAVE_AVX2
+    ROW("avx2", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C, AVX2),
+#endif
+};
+
+enum { N_LEVELS = sizeof LEVELS / sizeof *LEVELS };
+
+static pn_kernels tables[N_LEVELS];
+static pn_level listed[N_LEVELS + 1];
+static int best;
+static pthread_once_t built = PTHREAD_ONCE_INIT;
+
+static void build(void)
+{
+    uint32_t features = pn_cpu_features();
+    for (int i = 0; i < N_LEVELS; i++) {
+        const level_row *row = &LEVELS[i];
+        listed[i] = (pn_level){row->name, (features & row->needs) == row->needs};
+        if (!listed[i].supported)
+            continue;
+        tables[i] = tables[best]; /* the next lower level that runs here; zeros for the first */
+        for (int f = 0; f < row->n_families; f++)
+            if (row->families[f])
+                row->families[f](&tables[i]);
+        tables[i].level = row->name;
+        best = i;
+    }
+}
+
+const pn_level *pn_kernels_levels(void)
+{
+    pthread_once(&built, build);
+    return listed;
+}
+
+const pn_kernels *pn_kernels_best(void)
+{
+    pthread_once(&built, build);
+    return &tables[best];
+}
+
+const pn_kernels *pn_kernels_get(const char *level)
+{
+    pthread_once(&built, build);
+    for (int i = 0; i < N_LEVELS; i++)
+        if (listed[i].supported && strcmp(level, listed[i].name) == 0)
+            return &tables[i];
+    return NULL;
+}

@@ -1,0 +1,83 @@
+"""KV cache of one sequence of a transformer (see kvcache.pxd for the contract)."""
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from pantheon._core.kernels.table cimport (
+    PN_KVK_F16,
+    PN_KVK_F32,
+    PN_KVK_Q4_0,
+    PN_KVK_Q8_0,
+    pn_kernels_active,
+    pn_kv_ops,
+)
+from pantheon._core.report cimport PN_LOG_WARNING, pn_log
+from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_F16, PN_KV_F32, PN_KV_Q4_0, PN_KV_Q8_0, pn_config, pn_kv_type
+
+
+cdef pn_kv_type usable(const pn_config *c, pn_kv_type type) noexcept nogil:
+    if type == PN_KV_DEFAULT or (c.head_dim % 32 != 0 and (type == PN_KV_Q8_0 or type == PN_KV_Q4_0)):
+        return PN_KV_F16
+    return type
+
+
+cdef const pn_kv_ops *ops_of(pn_kv_type type) noexcept nogil:
+    if type == PN_KV_F32:
+        return &pn_kernels_active().kv[<int>PN_KVK_F32]
+    if type == PN_KV_Q8_0:
+        return &pn_kernels_active().kv[<int>PN_KVK_Q8_0]
+    if type == PN_KV_Q4_0:
+        return &pn_kernels_active().kv[<int>PN_KVK_Q4_0]
+    return &pn_kernels_active().kv[<int>PN_KVK_F16]
+
+
+cdef inline size_t aligned(size_t n) noexcept nogil:
+    return (n + 63) // 64 * 64
+
+
+cdef size_t kvcache_bytes(const pn_config *c, int n_ctx, pn_kv_type type) noexcept nogil:
+    cdef const pn_kv_ops *ops = ops_of(usable(c, type))
+    n_ctx = (n_ctx + 7) // 8 * 8
+    return <size_t>c.n_layer * c.n_kv_head * (aligned(ops.k_bytes(n_ctx, c.head_dim)) + aligned(ops.v_bytes(n_ctx, c.head_dim)))
+
+
+cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL:
+    cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>calloc(1, sizeof(pn_llama_kv_cache))
+    if kv == NULL:
+        raise MemoryError()
+    kv.type = usable(c, type)
+    if type != PN_KV_DEFAULT and kv.type != type:
+        pn_log(PN_LOG_WARNING, b"KV cache: head_dim %lld is no multiple of 32, f16 is used instead of the quantised type",
+               c.head_dim, 0)
+    kv.ops = ops_of(kv.type)
+    kv.n_layer = c.n_layer
+    kv.n_kv_head = c.n_kv_head
+    kv.head_dim = c.head_dim
+    kv.n_ctx = (n_ctx + 7) // 8 * 8
+    kv.k_bytes = aligned(kv.ops.k_bytes(kv.n_ctx, kv.head_dim))
+    kv.v_bytes = aligned(kv.ops.v_bytes(kv.n_ctx, kv.head_dim))
+    kv.nbytes = kvcache_bytes(c, n_ctx, type)
+    kv.memory = calloc(1, kv.nbytes + 64)
+    if kv.memory == NULL:
+        kvcache_free(kv)
+        raise MemoryError(f"KV cache of {n_ctx} positions: {(<object>kvcache_bytes(c, n_ctx, type)):,} bytes")
+    kv.data = <uint8_t *>((<size_t>kv.memory + 63) // 64 * 64)
+    return kv
+
+
+cdef void kvcache_free(pn_llama_kv_cache *kv) noexcept nogil:
+    if kv != NULL:
+        free(kv.memory)
+        free(kv)
+
+
+cdef void kvcache_reset(pn_llama_kv_cache *kv) noexcept nogil:
+    cdef int layer, head
+    cdef int used = (kv.high + 7) // 8 * 8
+    if used == 0:
+        return
+    for layer in range(kv.n_layer):
+        for head in range(kv.n_kv_head):
+            memset(kvcache_k(kv, layer, head), 0, kv.ops.k_bytes(used, kv.head_dim))
+            memset(kvcache_v(kv, layer, head), 0, kv.ops.v_bytes(used, kv.head_dim))
+    kv.high = 0

@@ -1,0 +1,62 @@
+# Matrix products of one step, run by all ranks of a team together.
+#
+# A group is the matrices that read the same input (q, k, v; gate, up). Its input is prepared once: quantised in the forms
+# that the group's types want and, for several tokens, packed for their tiles. Then every rank takes its share of the rows:
+# a fixed one for a single token (reads at full bandwidth from far streams), panels as it becomes free for several. The
+# bits of a result depend on neither.
+from libc.stdint cimport uint8_t
+
+from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels
+from pantheon._core.pool cimport pn_counter
+from pantheon._core.tensor cimport pn_matrix
+from pantheon._core.types cimport fw_pool
+
+cdef enum:
+    GROUP_MAX = 3                        # matrices of a group
+    TOKENS_ALIGN = 12                    # ranks split tokens at multiples of this: of every tile's token count
+
+cdef struct pn_group:
+    pn_matrix m[GROUP_MAX]
+    int n
+    int cols                             # input features
+    bint kinds[PN_ACT_KINDS]             # forms of the input that are read without tiles
+    int form[GROUP_MAX]                  # packed form that each matrix reads; -1: it has no tiles
+    int n_forms
+    int form_of[GROUP_MAX]               # the matrix whose pack_x makes form i
+
+cdef struct pn_team:                     # one rank's view of a run
+    const pn_kernels *k
+    fw_pool *pool
+    int rank
+    int n                                # ranks
+    pn_counter *counters                 # (n_counters,) zero when the run begins, shared by the ranks
+    int next_counter
+    uint8_t *panel                       # this rank's scratch for one unpacked panel, 64-byte aligned
+
+cdef struct pn_input:                    # one matrix input: n_tok vectors, in all forms
+    int n                                # elements of a vector
+    int n_tok
+    float *f                             # (n_tok, n), the caller's
+    pn_act act[PN_ACT_KINDS]
+    uint8_t *packed[GROUP_MAX]           # tiles of tile_tok tokens each
+
+# nogil. Adds a matrix that exists; computes the group's forms.
+cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil
+# nogil. Most bytes that a panel of the group's types needs.
+cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil
+# nogil. Lays out the forms of up to n_tok vectors f (n_tok, n) for the groups that may read them; base NULL: only counts.
+# Returns the bytes used, a multiple of 64.
+cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **groups, int n_groups,
+                         int n_tok) noexcept nogil
+# nogil. Sets the token count of the step about to run; not more than was laid out.
+cdef void input_begin(pn_input *x, int n_tok) noexcept nogil
+# nogil. Makes the forms of tokens [t0, t1) that g reads. t0 is a multiple of TOKENS_ALIGN.
+cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
+# nogil. y[i][t * ldy[i] + r] = row r of matrix i . token t: this rank's share. The next barrier makes it whole.
+cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y, const size_t *ldy) noexcept nogil
+# nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
+cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
+# nogil. This rank's part [a, b) of n things, cut at multiples of unit.
+cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil
+cdef void team_barrier(const pn_team *team) noexcept nogil
+cdef pn_counter *team_counter(pn_team *team) noexcept nogil

@@ -1,0 +1,222 @@
+"""Matrix products of one step, run by all ranks of a team together (see linear.pxd for the contract)."""
+from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t
+from libc.string cimport memset
+
+from pantheon._core.kernels.table cimport (
+    PN_ACT_F32,
+    PN_ACT_KINDS,
+    PN_ACT_Q32,
+    PN_ACT_Q256,
+    PN_PANEL,
+    pn_act,
+    pn_type_ops,
+)
+from pantheon._core.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
+from pantheon._core.tensor cimport pn_matrix
+
+cdef extern from *:
+    """
+    static inline void pn_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+    """
+    void pn_prefetch(const void *p) nogil
+
+cdef enum:
+    PREFETCH_LINES = 4                   # of each of the 8 streams
+
+
+cdef inline size_t aligned(size_t n) noexcept nogil:
+    return (n + 63) // 64 * 64
+
+
+cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil:
+    cdef int units = (n + unit - 1) // unit
+    a[0] = min(n, units * team.rank // team.n * unit)
+    b[0] = min(n, units * (team.rank + 1) // team.n * unit)
+
+
+cdef void team_barrier(const pn_team *team) noexcept nogil:
+    fw_pool_barrier(team.pool, team.n)
+
+
+cdef pn_counter *team_counter(pn_team *team) noexcept nogil:
+    team.next_counter += 1
+    return &team.counters[team.next_counter - 1]
+
+
+# ---- groups and inputs -------------------------------------------------------------------------------------------------
+
+cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil:
+    cdef int i
+    cdef int slot = g.n
+    g.m[slot] = m[0]
+    g.cols = m.cols
+    g.n += 1
+    g.kinds[<int>m.ops.act] = True
+    g.form[slot] = -1
+    if m.ops.tile == NULL:
+        return
+    for i in range(g.n_forms):
+        if g.m[g.form_of[i]].ops.pack_x == m.ops.pack_x:
+            g.form[slot] = i
+            return
+    g.form[slot] = g.n_forms
+    g.form_of[g.n_forms] = slot
+    g.n_forms += 1
+
+
+cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil:
+    cdef size_t most = 0
+    cdef int i
+    for i in range(g.n):
+        if g.m[i].ops.tile != NULL:
+            most = max(most, g.m[i].ops.panel_bytes(g.cols))
+    return most
+
+
+cdef inline size_t packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil:
+    return <size_t>((n_tok + ops.tile_tok - 1) // ops.tile_tok) * aligned(ops.pack_bytes(n, ops.tile_tok))
+
+
+cdef inline void *carve(uint8_t *base, size_t *used, size_t n) noexcept nogil:
+    cdef void *p = base + used[0] if base != NULL else NULL
+    used[0] += aligned(n)
+    return p
+
+
+cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **groups, int n_groups,
+                         int n_tok) noexcept nogil:
+    cdef size_t used = 0, form_bytes
+    cdef int i, k, block
+    cdef bint wanted
+    cdef size_t n = groups[0].cols
+    cdef pn_act *act
+    memset(x, 0, sizeof(pn_input))
+    x.n = groups[0].cols
+    x.f = f
+    for k in range(PN_ACT_KINDS):
+        wanted = False
+        for i in range(n_groups):
+            wanted = wanted or groups[i].kinds[k]
+        act = &x.act[k]
+        act.n = x.n
+        act.f = x.f
+        if k == <int>PN_ACT_F32 or not wanted:
+            continue
+        block = 32 if k == <int>PN_ACT_Q32 else 256
+        act.q = <int8_t *>carve(base, &used, n * n_tok)
+        act.d = <float *>carve(base, &used, n // block * n_tok * sizeof(float))
+        if k == <int>PN_ACT_Q32:
+            act.s = <float *>carve(base, &used, n // 32 * n_tok * sizeof(float))
+            act.bsum = <int32_t *>carve(base, &used, n // 32 * n_tok * sizeof(int32_t))
+        else:
+            act.sum = <int16_t *>carve(base, &used, n // 16 * n_tok * sizeof(int16_t))
+    for k in range(GROUP_MAX if n_tok > 1 else 0):
+        form_bytes = 0
+        for i in range(n_groups):
+            if k < groups[i].n_forms:
+                form_bytes = max(form_bytes, packed_bytes(groups[i].m[groups[i].form_of[k]].ops, x.n, n_tok))
+        x.packed[k] = <uint8_t *>carve(base, &used, form_bytes)
+    return used
+
+
+cdef void input_begin(pn_input *x, int n_tok) noexcept nogil:
+    cdef int k
+    x.n_tok = n_tok
+    for k in range(PN_ACT_KINDS):
+        x.act[k].n_tok = n_tok
+
+
+cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int k, i, t
+    cdef const pn_type_ops *ops
+    for k in range(PN_ACT_KINDS):
+        if g.kinds[k] and k != <int>PN_ACT_F32:
+            for t in range(t0, t1):
+                team.k.quantize[k](&x.act[k], t)
+    if x.n_tok == 1:
+        return
+    for i in range(g.n_forms):
+        ops = g.m[g.form_of[i]].ops
+        for t in range(t0, t1, ops.tile_tok):
+            ops.pack_x(&x.act[<int>ops.act], t, min(ops.tile_tok, t1 - t),
+                       x.packed[i] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok)))
+
+
+# ---- products ----------------------------------------------------------------------------------------------------------
+
+cdef inline int stream_rows(int rows) noexcept nogil:
+    """Rows of each of the 8 streams that a share is read as: odd, since distances near a multiple of 4096 bytes alias."""
+    cdef int g = rows // 8
+    return g - 1 if g > 1 and g % 2 == 0 else g
+
+
+cdef void rows_product(const pn_matrix *m, const pn_act *x, int r0, int r1, float *y, size_t ldy) noexcept nogil:
+    """Rows [r0, r1) times every token, straight from the file's layout: 8 streams far apart, then what is left."""
+    cdef int g = stream_rows(r1 - r0)
+    cdef int i, t
+    cdef int r = r0 + 8 * g
+    for i in range(r0, r0 + g):
+        for t in range(x.n_tok):
+            m.ops.dot8(m.data + <size_t>i * m.row_bytes, g * m.row_bytes, x, t, y + t * ldy + i, g)
+    while r + 8 <= r1:
+        for t in range(x.n_tok):
+            m.ops.dot8(m.data + <size_t>r * m.row_bytes, m.row_bytes, x, t, y + t * ldy + r, 1)
+        r += 8
+    while r < r1:
+        for t in range(x.n_tok):
+            m.ops.dot1(m.data + <size_t>r * m.row_bytes, x, t, y + t * ldy + r)
+        r += 1
+
+
+cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
+                        size_t ldy) noexcept nogil:
+    """One panel of PN_PANEL rows times every token."""
+    cdef const pn_type_ops *ops = m.ops
+    cdef int r0 = p * PN_PANEL
+    cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
+    cdef int t, i, j, n_tok
+    cdef float edge[12 * 16]
+    cdef const uint8_t *packed
+    if form < 0:
+        rows_product(m, &x.act[<int>ops.act], r0, r0 + n_rows, y, ldy)
+        return
+    ops.unpack(m.data + <size_t>r0 * m.row_bytes, m.row_bytes, n_rows, m.cols, team.panel)
+    for t in range(0, x.n_tok, ops.tile_tok):
+        n_tok = min(ops.tile_tok, x.n_tok - t)
+        packed = x.packed[form] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok))
+        if n_rows == PN_PANEL:
+            ops.tile(team.panel, packed, m.cols, n_tok, y + t * ldy + r0, ldy)
+            continue
+        ops.tile(team.panel, packed, m.cols, n_tok, edge, PN_PANEL)
+        for i in range(n_tok):
+            for j in range(n_rows):
+                y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
+
+
+cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y, const size_t *ldy) noexcept nogil:
+    cdef int i, r0, r1, p, panels
+    cdef pn_counter *counter
+    if x.n_tok == 1:
+        for i in range(g.n):
+            team_range(team, g.m[i].rows, 8, &r0, &r1)
+            rows_product(&g.m[i], &x.act[<int>g.m[i].ops.act], r0, r1, y[i], ldy[i])
+        return
+    counter = team_counter(team)
+    p = pn_counter_next(counter)
+    panels = 0                           # of the matrices before i
+    for i in range(g.n):
+        while p - panels < (g.m[i].rows + PN_PANEL - 1) // PN_PANEL:
+            panel_product(team, &g.m[i], x, g.form[i], p - panels, y[i], ldy[i])
+            p = pn_counter_next(counter)
+        panels += (g.m[i].rows + PN_PANEL - 1) // PN_PANEL
+
+
+cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil:
+    cdef int r0, r1, s, line, rows
+    cdef const uint8_t *stream
+    team_range(team, g.m[0].rows, 8, &r0, &r1)
+    rows = stream_rows(r1 - r0)
+    for s in range(8 if rows > 0 else 0):
+        stream = g.m[0].data + (<size_t>r0 + <size_t>s * rows) * g.m[0].row_bytes
+        for line in range(PREFETCH_LINES):
+            pn_prefetch(stream + 64 * line)

@@ -1,0 +1,212 @@
+"""A model file in memory. The mapping is private and read-only: weights cost no memory beyond the pages that were touched,
+and the page cache shares them between processes.
+
+PANTHEON_MMAP chooses how: "auto" (the default) maps, but reads the file into memory where mapping fails and on NFS and SMB,
+where a change on the server would end the process with SIGBUS; "mmap" maps or fails; "read" always reads.
+"""
+import os
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+from posix.mman cimport MAP_FAILED, MAP_PRIVATE, PROT_READ, mmap, munmap
+from posix.stat cimport S_ISDIR, S_ISREG, fstat, struct_stat
+from posix.types cimport off_t
+from posix.unistd cimport close
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char *path, int flags)
+    const int O_RDONLY, O_CLOEXEC, O_NONBLOCK
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void *buffer, size_t count, off_t offset)
+
+cdef extern from "<sys/vfs.h>" nogil:
+    struct c_statfs "statfs":
+        long f_type
+    int fstatfs(int fd, c_statfs *out)
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void **out, size_t alignment, size_t size)
+
+cdef enum:
+    READ_ALIGNMENT = 64                  # of the memory that a file is read into
+    READ_CHUNK = 64 << 20                # bytes read between two looks for Ctrl-C
+    NFS_MAGIC = 0x6969
+    SMB_MAGIC = 0x517B
+
+cdef uint32_t CIFS_MAGIC = 0xFF534D42
+cdef uint32_t SMB2_MAGIC = 0xFE534D42
+
+MODES = ("auto", "mmap", "read")
+
+
+def is_network_filesystem(f_type):
+    """True for the statfs type numbers of file systems whose files must not be mapped: NFS, SMB, CIFS."""
+    cdef uint32_t magic = f_type & 0xFFFFFFFF
+    return magic in (NFS_MAGIC, SMB_MAGIC, CIFS_MAGIC, SMB2_MAGIC)
+
+
+cdef object os_error(int code, str path):
+    return OSError(code, os.strerror(code), path)
+
+
+cdef str mode_of_environment():
+    mode = os.environ.get("PANTHEON_MMAP", "auto")
+    if mode not in MODES:
+        raise ValueError(f"PANTHEON_MMAP={mode!r}: choose one of {', '.join(MODES)}")
+    return mode
+
+
+cdef int open_file(bytes name, str path, size_t *size) except -1:
+    """A descriptor of the regular file, and its size in bytes."""
+    cdef const char *c_name = name
+    cdef struct_stat info
+    cdef int fd, code = 0
+    with nogil:
+        # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever. Regular files do not notice it.
+        fd = c_open(c_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        if fd < 0:
+            code = errno
+        elif fstat(fd, &info) != 0:
+            code = errno
+            close(fd)
+    if code != 0:
+        raise os_error(code, path)
+    if S_ISDIR(info.st_mode):
+        close(fd)
+        raise IsADirectoryError(21, "a model file is needed, this is a directory", path)
+    if not S_ISREG(info.st_mode):
+        close(fd)
+        raise ValueError(f"{path}: not a regular file")
+    size[0] = info.st_size
+    return fd
+
+
+cdef int map_file(pn_mapping *m, int fd) noexcept nogil:
+    """0, or the errno that says why the file cannot be mapped."""
+    cdef void *p = mmap(NULL, m.size, PROT_READ, MAP_PRIVATE, fd, 0)
+    if p == MAP_FAILED:
+        return errno
+    m.data = <const uint8_t *> p
+    m.mapped = True
+    return 0
+
+
+cdef int read_file(pn_mapping *m, int fd, str path) except -1:
+    cdef void *buffer = NULL
+    cdef size_t done = 0, want
+    cdef ssize_t got
+    cdef int code = 0
+    if posix_memalign(&buffer, READ_ALIGNMENT, m.size) != 0:
+        raise MemoryError(f"{path}: no memory to read {m.size} bytes into")
+    m.data = <const uint8_t *> buffer
+    while done < m.size:
+        want = min(m.size - done, <size_t> READ_CHUNK)
+        with nogil:
+            got = pread(fd, <uint8_t *> buffer + done, want, done)
+            if got < 0:
+                code = errno
+        PyErr_CheckSignals()
+        if got < 0 and code != EINTR:
+            raise os_error(code, path)
+        if got == 0:
+            raise ValueError(f"{path}: the file shrank from {m.size} to {done} bytes while it was read")
+        if got > 0:
+            done += got
+    return 0
+
+
+cdef int fill(pn_mapping *m, int fd, str mode, str path) except -1:
+    cdef c_statfs system
+    cdef bint remote
+    cdef int code
+    if m.size == 0:                      # nothing to map: mmap refuses a length of 0
+        return 0
+    if mode == "auto":
+        remote = fstatfs(fd, &system) == 0 and is_network_filesystem(system.f_type)
+        if not remote and map_file(m, fd) == 0:
+            return 0
+    elif mode == "mmap":
+        code = map_file(m, fd)
+        if code != 0:
+            raise os_error(code, path)
+        return 0
+    read_file(m, fd, path)
+    return 0
+
+
+cdef pn_mapping *pn_mapping_open(str path) except NULL:
+    cdef bytes name = os.fsencode(path)
+    cdef str mode = mode_of_environment()
+    cdef pn_mapping *m
+    cdef size_t size = 0
+    cdef int fd
+    if b"\0" in name:
+        raise ValueError(f"{path!r}: a file name cannot contain a NUL byte")
+    fd = open_file(name, path, &size)
+    m = <pn_mapping *> calloc(1, sizeof(pn_mapping))
+    try:
+        if m == NULL:
+            raise MemoryError(f"{path}: no memory")
+        m.size = size
+        m.path = <char *> malloc(len(name) + 1)
+        if m.path == NULL:
+            raise MemoryError(f"{path}: no memory")
+        memcpy(m.path, <const char *> name, len(name) + 1)
+        fill(m, fd, mode, path)
+    except BaseException:
+        pn_mapping_close(m)
+        raise
+    finally:
+        close(fd)                        # a mapping outlives its descriptor
+    return m
+
+
+cdef void pn_mapping_close(pn_mapping *m) noexcept nogil:
+    if m == NULL:
+        return
+    if m.mapped:
+        munmap(<void *> m.data, m.size)
+    else:
+        free(<void *> m.data)
+    free(m.path)
+    free(m)
+
+
+cdef class MappedFile:
+    """A file as a read-only buffer: memoryview(MappedFile(path)), np.frombuffer(MappedFile(path), np.uint8).
+
+    Opened by the constructor and let go with the last reference, those of its buffers included. Raises OSError
+    (FileNotFoundError, IsADirectoryError, ...) or ValueError naming the file.
+    """
+
+    cdef pn_mapping *m
+
+    def __cinit__(self, path):
+        self.m = pn_mapping_open(os.fsdecode(path))
+
+    def __dealloc__(self):
+        pn_mapping_close(self.m)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        # An empty file has no address, and a buffer needs one even for nothing.
+        cdef void *start = <void *> self.m.data if self.m.size else <void *> self.m.path
+        PyBuffer_FillInfo(buffer, self, start, self.m.size, True, flags)
+
+    def __len__(self):
+        return self.m.size
+
+    @property
+    def path(self):
+        """The path that it was opened with, as str."""
+        return os.fsdecode(<bytes> self.m.path)
+
+    @property
+    def mapped(self):
+        """True: mapped. False: read into memory."""
+        return bool(self.m.mapped)

@@ -1,0 +1,22 @@
+# What the engine has to say without the GIL: the last error, log lines, and whether the caller wants to stop.
+from libc.stdint cimport int64_t
+
+ctypedef void (*pn_log_fn)(int level, const char *text) noexcept nogil
+ctypedef bint (*pn_interrupt_fn)() noexcept nogil
+
+cdef enum:                               # the numbers of Python's logging
+    PN_LOG_DEBUG = 10
+    PN_LOG_INFO = 20
+    PN_LOG_WARNING = 30
+    PN_LOG_ERROR = 40
+
+# nogil. Text of this thread's last failed call, never NULL; valid until the thread's next failure.
+cdef const char *pn_last_error() noexcept nogil
+# nogil. format may hold up to two %lld, for a and b; the text is cut at 511 bytes.
+cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil
+# nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept.
+cdef void pn_set_log(pn_log_fn callback) noexcept nogil
+cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil
+# nogil. Asked by long calls of this thread between layers; true: the call stops at once with an error. NULL: never.
+cdef void pn_set_interrupt(pn_interrupt_fn callback) noexcept nogil
+cdef bint pn_interrupted() noexcept nogil

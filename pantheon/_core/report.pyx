@@ -1,0 +1,45 @@
+"""What the engine has to say without the GIL (see report.pxd for the contract)."""
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+
+cdef extern from *:
+    """
+    typedef void (*pn_log_callback_fn)(int, const char *);
+    typedef int (*pn_interrupt_callback_fn)(void);
+    static _Thread_local char pn_error_text[512] = "no error";
+    static _Thread_local pn_interrupt_callback_fn pn_interrupt_callback;
+    static pn_log_callback_fn volatile pn_log_callback;
+    """
+    char pn_error_text[512]
+    pn_interrupt_fn pn_interrupt_callback
+    pn_log_fn pn_log_callback
+
+
+cdef const char *pn_last_error() noexcept nogil:
+    return pn_error_text
+
+
+cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil:
+    snprintf(pn_error_text, sizeof(pn_error_text), format, <long long>a, <long long>b)
+
+
+cdef void pn_set_log(pn_log_fn callback) noexcept nogil:
+    global pn_log_callback
+    pn_log_callback = callback
+
+
+cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil:
+    cdef pn_log_fn callback = pn_log_callback
+    cdef char text[512]
+    if callback != NULL:
+        snprintf(text, sizeof(text), format, <long long>a, <long long>b)
+        callback(level, text)
+
+
+cdef void pn_set_interrupt(pn_interrupt_fn callback) noexcept nogil:
+    global pn_interrupt_callback
+    pn_interrupt_callback = callback
+
+
+cdef bint pn_interrupted() noexcept nogil:
+    return pn_interrupt_callback != NULL and pn_interrupt_callback()

@@ -1,0 +1,13 @@
+# Rotary position embedding: frequencies of a model and the (cos, sin) pairs of a position.
+from pantheon._core.types cimport pn_config
+
+cdef struct pn_rope:
+    int n_pair                           # rotated pairs of a head
+    double *freq                         # (n_pair,) radians per position, owned
+    float factor                         # multiplies cos and sin
+
+# GIL; MemoryError. factors: (n_pair,) divisors of the frequencies from the file, or NULL.
+cdef int rope_init(pn_rope *r, const pn_config *c, const float *factors) except -1
+cdef void rope_free(pn_rope *r) noexcept nogil
+# nogil. cs: (n_pair, 2) cos and sin at one position.
+cdef void rope_angles(const pn_rope *r, int pos, float *cs) noexcept nogil

@@ -1,0 +1,111 @@
+"""Rotary position embedding: frequencies of a model and the (cos, sin) pairs of a position.
+
+Pair p of d rotated dimensions turns by pos * base^(-2p/d), changed by the model's scaling. Angles are formed in double
+precision: a float product loses the fraction of large positions.
+"""
+from libc.math cimport M_PI, ceil, cos, floor, log, pow, sin
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+import numpy as np
+
+from pantheon._core.types cimport (
+    PN_ROPE_SCALING_LINEAR,
+    PN_ROPE_SCALING_LLAMA3,
+    PN_ROPE_SCALING_LONGROPE,
+    PN_ROPE_SCALING_NONE,
+    PN_ROPE_SCALING_YARN,
+    pn_config,
+)
+
+
+cdef double yarn_dim(const pn_config *c, double rotations) noexcept nogil:
+    """The pair whose wavelength turns `rotations` times in the original context."""
+    return c.rope_dims * log(c.rope_orig_ctx / (2 * M_PI * rotations)) / (2 * log(c.rope_base))
+
+
+cdef double scaled(const pn_config *c, int p, double f) noexcept nogil:
+    """Frequency of pair p under the model's scaling, from its plain frequency f."""
+    cdef double low, high, t, wavelength
+    if c.rope_scaling == PN_ROPE_SCALING_LINEAR:
+        return f / c.rope_factor
+    if c.rope_scaling == PN_ROPE_SCALING_YARN:
+        low = max(0.0, floor(yarn_dim(c, c.rope_beta_fast)))
+        high = min(c.rope_dims - 1.0, ceil(yarn_dim(c, c.rope_beta_slow)))
+        t = (p - low) / max(0.001, high - low)
+        t = (1.0 - min(max(t, 0.0), 1.0)) * c.rope_ext_factor    # 1: the frequency is kept, 0: it is divided
+        return f * ((1.0 - t) / c.rope_factor + t)
+    if c.rope_scaling == PN_ROPE_SCALING_LLAMA3:
+        wavelength = 2 * M_PI / f
+        if wavelength < c.rope_orig_ctx / c.rope_high_freq:
+            return f
+        if wavelength > c.rope_orig_ctx / c.rope_low_freq:
+            return f / c.rope_factor
+        t = (c.rope_orig_ctx / wavelength - c.rope_low_freq) / (c.rope_high_freq - c.rope_low_freq)
+        return (1.0 - t) * f / c.rope_factor + t * f
+    return f
+
+
+cdef int rope_init(pn_rope *r, const pn_config *c, const float *factors) except -1:
+    cdef int p
+    memset(r, 0, sizeof(pn_rope))
+    r.n_pair = c.rope_dims // 2
+    r.factor = c.rope_attn_factor
+    r.freq = <double *>malloc((r.n_pair + 1) * sizeof(double))
+    if r.freq == NULL:
+        raise MemoryError()
+    for p in range(r.n_pair):
+        r.freq[p] = scaled(c, p, pow(c.rope_base, -2.0 * p / c.rope_dims))
+        if factors != NULL:
+            r.freq[p] /= factors[p]
+    return 0
+
+
+cdef void rope_free(pn_rope *r) noexcept nogil:
+    free(r.freq)
+    r.freq = NULL
+
+
+cdef void rope_angles(const pn_rope *r, int pos, float *cs) noexcept nogil:
+    cdef int p
+    cdef double angle
+    for p in range(r.n_pair):
+        angle = pos * r.freq[p]
+        cs[2 * p] = <float>(cos(angle) * r.factor)
+        cs[2 * p + 1] = <float>(sin(angle) * r.factor)
+
+
+SCALINGS = {"none": PN_ROPE_SCALING_NONE, "linear": PN_ROPE_SCALING_LINEAR, "yarn": PN_ROPE_SCALING_YARN,
+            "longrope": PN_ROPE_SCALING_LONGROPE, "llama3": PN_ROPE_SCALING_LLAMA3}
+
+
+def rope_table(int dims, double base, str scaling="none", double factor=1.0, int orig_ctx=2048, double attn_factor=1.0,
+               double ext_factor=1.0, double beta_fast=32.0, double beta_slow=1.0, double low_freq=1.0,
+               double high_freq=4.0, factors=None):
+    """Frequencies (dims / 2,) float64 in radians per position, and the multiplier of cos and sin, of a configuration.
+
+    Fields as in pn_config; factors are the divisors that a file may carry per pair.
+    """
+    cdef pn_config c
+    cdef pn_rope r
+    cdef float[::1] divisors
+    memset(&c, 0, sizeof(c))
+    c.rope_dims = dims
+    c.rope_base = base
+    c.rope_scaling = SCALINGS[scaling]
+    c.rope_factor = factor
+    c.rope_orig_ctx = orig_ctx
+    c.rope_attn_factor = attn_factor
+    c.rope_ext_factor = ext_factor
+    c.rope_beta_fast = beta_fast
+    c.rope_beta_slow = beta_slow
+    c.rope_low_freq = low_freq
+    c.rope_high_freq = high_freq
+    if factors is not None:
+        divisors = np.ascontiguousarray(factors, np.float32)
+        if divisors.shape[0] != dims // 2:
+            raise ValueError(f"factors has {divisors.shape[0]} entries, not {dims // 2}")
+    rope_init(&r, &c, &divisors[0] if factors is not None else NULL)
+    table = np.array([r.freq[p] for p in range(r.n_pair)])
+    rope_free(&r)
+    return table, float(r.factor)

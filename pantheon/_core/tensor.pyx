@@ -1,0 +1,90 @@
+"""Weights as the forward passes see them (see tensor.pxd for the contract)."""
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from pantheon._core.gguf cimport gguf_file, gguf_tensor
+from pantheon._core.kernels.table cimport PN_F32, PN_TYPE_COUNT, pn_kernels_active, pn_type_ops
+from pantheon._core.types cimport tm_tensor
+
+
+cdef str shape_text(const tm_tensor *t):
+    """Shape in (out, in) order, without leading ones."""
+    dims = [t.ne[3], t.ne[2], t.ne[1], t.ne[0]]
+    while len(dims) > 1 and dims[0] == 1:
+        dims.pop(0)
+    return f"({', '.join(str(d) for d in dims)})"
+
+
+cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except NULL:
+    cdef const pn_type_ops *ops
+    if 0 <= t.type < PN_TYPE_COUNT:
+        ops = &pn_kernels_active().type[t.type]
+        if ops.name != NULL and ops.dequant != NULL:
+            return ops
+    raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
+
+
+cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1:
+    cdef tm_tensor *t = gguf_tensor(f, name.encode())
+    memset(m, 0, sizeof(pn_matrix))
+    if t == NULL:
+        if optional:
+            return 0
+        raise ValueError(f"{path}: tensor {name} of shape ({rows}, {cols}) is missing")
+    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
+        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({rows}, {cols})")
+    m.ops = type_ops(t, path, name)
+    if m.ops.dot8 == NULL:
+        raise ValueError(f"{path}: tensor {name} has type {m.ops.name.decode()}, which this build cannot multiply")
+    m.data = <const uint8_t *>t.data
+    m.row_bytes = t.nb[1]
+    m.rows = rows
+    m.cols = cols
+    return 1
+
+
+cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
+    cdef pn_matrix view = m[0]
+    view.data += <size_t>first * m.row_bytes
+    view.rows = n
+    return view
+
+
+cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n, bint optional) except? NULL:
+    cdef tm_tensor *t = gguf_tensor(f, name.encode())
+    cdef const pn_type_ops *ops
+    cdef float *copy
+    if t == NULL:
+        if optional:
+            return NULL
+        raise ValueError(f"{path}: tensor {name} of shape ({n},) is missing")
+    if t.ne[0] != n or t.ne[1] != 1 or t.ne[2] != 1 or t.ne[3] != 1:
+        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({n},)")
+    if t.type == <int>PN_F32 and <size_t>t.data % sizeof(float) == 0:
+        return <const float *>t.data
+    ops = type_ops(t, path, name)
+    copy = <float *>owned_calloc(owned, n * sizeof(float))
+    ops.dequant(<const uint8_t *>t.data, copy, n)
+    return copy
+
+
+cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL:
+    cdef void **items = <void **>realloc(owned.items, (owned.n + 1) * sizeof(void *))
+    if items == NULL:
+        raise MemoryError()
+    owned.items = items
+    items[owned.n] = calloc(1, n if n > 0 else 1)
+    if items[owned.n] == NULL:
+        raise MemoryError(f"{n} bytes")
+    owned.n += 1
+    return items[owned.n - 1]
+
+
+cdef void owned_free(pn_owned *owned) noexcept nogil:
+    cdef int i
+    for i in range(owned.n):
+        free(owned.items[i])
+    free(owned.items)
+    owned.items = NULL
+    owned.n = 0
