@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -148,9 +149,9 @@ def _stamp_text(path: Path, model: KnownModel) -> str:
 
 
 def _stamp(path: Path, model: KnownModel) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".stamp-")
-    with os.fdopen(handle, "w", encoding="utf-8") as f:
-        f.write(_stamp_text(path, model))
+    # Not tempfile.mkstemp, whose files nobody else may read: a cache can be shared between users.
+    temporary = path.with_name(f".stamp-{os.getpid()}-{threading.get_ident()}")
+    temporary.write_text(_stamp_text(path, model), "utf-8")
     os.replace(temporary, _stamp_path(path))
 
 
@@ -160,7 +161,7 @@ def _is_whole(path: Path, model: KnownModel) -> bool:
         info = path.stat()
         if info.st_size != model.size:
             return False
-        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             stamp = _stamp_path(path)
             if stamp.stat().st_mtime_ns >= info.st_mtime_ns and stamp.read_text("utf-8") == _stamp_text(path, model):
                 return True

