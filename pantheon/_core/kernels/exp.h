@@ -1,8 +1,8 @@
 /* The one exponential of the engine, for arguments of at most 0, which is all that softmax and a sigmoid need.
  *
- * exp(x) = 2^n * p(r) with n = round(x / ln 2), r = x - n ln 2 and a polynomial p of degree 6: relative error below 1e-7
- * on [PN_EXP_LOWEST, 0], exactly 1 at 0, exactly 0 below PN_EXP_LOWEST (where 2^n would leave the normal range), NaN for
- * NaN. The scalar and the vector form do the same operations, so they give the same bits.
+ * exp(x) = 2^n * p(r) with n = round(x / ln 2), r = x - n ln 2 and a polynomial p of degree 6: relative error below
+ * 1e-7 on [PN_EXP_LOWEST, 0], exactly 1 at 0, exactly 0 below PN_EXP_LOWEST (where 2^n would leave the normal range),
+ * NaN for NaN. The scalar and the vector form do the same operations, so they give the same bits.
  */
 #ifndef PN_EXP_H
 #define PN_EXP_H

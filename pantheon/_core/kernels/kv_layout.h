@@ -1,8 +1,8 @@
 /* Where things lie in a cache head, and how one K/V value is read and rounded: shared by all levels.
  *
  * A quantised K area is a row of chunks, one per 8 positions and 32 dims, dims innermost: 8 f16 scales, then the codes
- * [32][8] (q4_0: [16][8] bytes, dim d in the low nibble and d + 16 in the high one). Scales are computed in f32, the codes
- * use the inverse of the f32 scale, and the scale is stored as f16 (spec: gguf.md section 6).
+ * [32][8] (q4_0: [16][8] bytes, dim d in the low nibble and d + 16 in the high one). Scales are computed in f32, the
+ * codes use the inverse of the f32 scale, and the scale is stored as f16: what GGUF's own quantisers do.
  */
 #ifndef PN_KV_LAYOUT_H
 #define PN_KV_LAYOUT_H
@@ -45,24 +45,18 @@ static inline size_t pn_v_block(int pos, int block, int head_dim, int block_byte
     return ((size_t)pos * n_block + (size_t)block) * (size_t)block_bytes;
 }
 
-static inline uint16_t pn_load_u16(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return h;
-}
-
 static inline void pn_store_half(uint8_t *p, float x)
 {
-    uint16_t h = pn_float_to_half(x);
+    uint16_t h = pn_f32_to_f16(x);
     memcpy(p, &h, 2);
 }
 
-/* Reference functions that other levels use where they have nothing of their own. */
+/* The parts of a level that its attention file brings together, and reference code for shapes a level leaves to it. */
 void pn_ref_attn_tile_f16(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
 void pn_ref_attn_tile_f32(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
 void pn_ref_attn_tile_q8_0(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
 void pn_ref_attn_tile_q4_0(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
 void pn_ref_kv_store(pn_kernels *k);
+void pn_avx2_kv_store(pn_kernels *k);
 
 #endif

@@ -116,12 +116,11 @@ def dequantize(str level, str type_name, bytes row, int64_t n):
     return np.asarray(out)[:n]
 
 
-def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act, int offset=0):
+def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act):
     """Products of weight rows with one input vector, by dot8 and by dot1.
 
     rows is (n_rows, row_bytes) uint8 with n_rows a multiple of 8. act is a dict of the arrays of pn_act that the type reads:
-    "f" (n,) float32, "q" (n,) int8, "d" float32, "s" float32, "bsum" int32, "sum" int16. The rows are copied so that the
-    first one starts ``offset`` bytes past a 64-byte boundary and the last one ends at the end of its allocation.
+    "f" (n,) float32, "q" (n,) int8, "d" float32, "s" float32, "bsum" int32, "sum" int16. The rows are read where they are.
     Returns two float32 arrays (n_rows,): dot8 with the rows r, r + g, ... of a group (g = n_rows / 8), and dot1.
     """
     cdef const pn_type_ops *ops = _type_ops(level, type_name)
@@ -130,15 +129,6 @@ def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act, int
         raise ValueError(f"{n_rows} rows: a positive multiple of 8 is needed")
     if n <= 0 or n % ops.block or stride != n // ops.block * ops.block_bytes:
         raise ValueError(f"rows of {stride} bytes do not hold {n} elements of {type_name}")
-    if offset < 0:
-        raise ValueError("offset is negative")
-
-    buffer = np.empty(n_rows * stride + offset + 63, np.uint8)
-    start = -buffer.ctypes.data % 64 + offset
-    copy = buffer[start:start + n_rows * stride]
-    copy[:] = np.asarray(rows).reshape(-1)
-    cdef const uint8_t[::1] w = copy
-
     cdef pn_act x
     memset(&x, 0, sizeof(x))
     x.n = n
@@ -171,9 +161,9 @@ def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act, int
     g = n_rows // 8
     with nogil:
         for r in range(g):
-            ops.dot8(&w[0] + r * stride, g * stride, &x, 0, &by8[r], g)
+            ops.dot8(&rows[0, 0] + r * stride, g * stride, &x, 0, &by8[r], g)
         for r in range(n_rows):
-            ops.dot1(&w[0] + r * stride, &x, 0, &by1[r])
+            ops.dot1(&rows[0, 0] + r * stride, &x, 0, &by1[r])
     return np.asarray(by8), np.asarray(by1)
 
 

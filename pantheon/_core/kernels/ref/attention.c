@@ -1,9 +1,9 @@
 /* Attention of rows over one tile of one cache head: the definition.
  *
  * Per row, in this order: scores of the visible positions (one fma chain over d each); their maximum and the sum of
- * exp(score - maximum) over 8 lanes (position % 8, lanes.h); the weighted sum of V (one fma chain over positions for each
- * d); and the merge into the row's running values, which start as m = -infinity, s = 0, acc = 0. Every row is on its own,
- * so its bits do not depend on its neighbours, and hidden positions are not read.
+ * exp(score - maximum) over 8 lanes (position % 8, lanes.h); the weighted sum of V (one fma chain over positions for
+ * each d); and the merge into the row's running values, which start as m = -infinity, s = 0, acc = 0. Every row is on
+ * its own, so its bits do not depend on its neighbours, and hidden positions are not read.
  */
 #include "exp.h"
 #include "kv_layout.h"
@@ -11,12 +11,12 @@
 
 static inline float k_f16(const uint8_t *k, int head_dim, int pos, int d)
 {
-    return pn_half_to_float(pn_load_u16(k + pn_k_at(pos, d, head_dim) * 2));
+    return pn_load_f16(k + pn_k_at(pos, d, head_dim) * 2);
 }
 
 static inline float v_f16(const uint8_t *v, int head_dim, int pos, int d)
 {
-    return pn_half_to_float(pn_load_u16(v + ((size_t)pos * (size_t)head_dim + (size_t)d) * 2));
+    return pn_load_f16(v + ((size_t)pos * (size_t)head_dim + (size_t)d) * 2);
 }
 
 static inline float k_f32(const uint8_t *k, int head_dim, int pos, int d)
@@ -34,33 +34,34 @@ static inline float k_q8_0(const uint8_t *k, int head_dim, int pos, int d)
 {
     const uint8_t *chunk = k + pn_k_chunk(pos, d / PN_KV_BLOCK, head_dim, PN_K_Q8_CHUNK);
     int lane = pos % PN_KV_GROUP, code = (int8_t)chunk[PN_K_SCALES + d % PN_KV_BLOCK * PN_KV_GROUP + lane];
-    return (float)code * pn_half_to_float(pn_load_u16(chunk + 2 * lane));
+    return (float)code * pn_load_f16(chunk + 2 * lane);
 }
 
 static inline float v_q8_0(const uint8_t *v, int head_dim, int pos, int d)
 {
     const uint8_t *block = v + pn_v_block(pos, d / PN_KV_BLOCK, head_dim, PN_V_Q8_BLOCK);
-    return (float)(int8_t)block[2 + d % PN_KV_BLOCK] * pn_half_to_float(pn_load_u16(block));
+    return (float)(int8_t)block[2 + d % PN_KV_BLOCK] * pn_load_f16(block);
 }
 
 static inline float k_q4_0(const uint8_t *k, int head_dim, int pos, int d)
 {
     const uint8_t *chunk = k + pn_k_chunk(pos, d / PN_KV_BLOCK, head_dim, PN_K_Q4_CHUNK);
     int lane = pos % PN_KV_GROUP, code = chunk[PN_K_SCALES + d % 16 * PN_KV_GROUP + lane] >> (d % 32 / 16 * 4) & 15;
-    return (float)(code - 8) * pn_half_to_float(pn_load_u16(chunk + 2 * lane));
+    return (float)(code - 8) * pn_load_f16(chunk + 2 * lane);
 }
 
 static inline float v_q4_0(const uint8_t *v, int head_dim, int pos, int d)
 {
     const uint8_t *block = v + pn_v_block(pos, d / PN_KV_BLOCK, head_dim, PN_V_Q4_BLOCK);
     int code = block[2 + d % 16] >> (d % 32 / 16 * 4) & 15;
-    return (float)(code - 8) * pn_half_to_float(pn_load_u16(block));
+    return (float)(code - 8) * pn_load_f16(block);
 }
 
 typedef float (*read_fn)(const uint8_t *area, int head_dim, int pos, int d);
 
-static inline __attribute__((always_inline)) void attn_tile(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v,
-                                                            int tile, read_fn read_k, read_fn read_v)
+static inline __attribute__((always_inline)) void attn_tile(const pn_attn_rows *rows, const uint8_t *k,
+                                                            const uint8_t *v, int tile, read_fn read_k,
+                                                            read_fn read_v)
 {
     int head_dim = rows->head_dim, start = tile * PN_ATTN_TILE;
     for (int r = 0; r < rows->n; r++) {

@@ -1,6 +1,7 @@
 /* Quantising of activations and everything on float vectors that is not a weight product: the definition.
  *
- * Sums and maxima follow lanes.h, exponentials exp.h; a fused multiply-add is written as fmaf, and nothing else is fused.
+ * Sums and maxima follow lanes.h, exponentials exp.h; a fused multiply-add is written as fmaf, and nothing else
+ * is fused.
  */
 #include <math.h>
 #include <string.h>

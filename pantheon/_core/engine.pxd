@@ -1,0 +1,77 @@
+# The C API of Pantheon: load a model, make states, run tokens through it, sample.
+#
+# A model is one file in memory, shared by all its states and read-only after loading. A state is one sequence. Calls that
+# run a model use its work buffers: one call per model at a time, which is the caller's to see to (the Python classes hold
+# a lock). Different models may run in different threads; their runs queue on the process's thread pool.
+#
+# Functions marked GIL raise Python exceptions. The others need no GIL and return a status; the text of a failure is in
+# pn_last_error(), per thread.
+from libc.stdint cimport uint32_t
+
+from pantheon._core.report cimport (
+    pn_interrupt_fn,
+    pn_last_error,
+    pn_log_fn,
+    pn_set_interrupt,
+    pn_set_log,
+)
+from pantheon._core.sampler cimport pn_sample_next_token
+from pantheon._core.types cimport (
+    PN_ABI_VERSION,
+    pn_arch,
+    pn_chat_style,
+    pn_forward_fn,
+    pn_kv_type,
+    pn_load_opts,
+    pn_model,
+    pn_sampling_params,
+    pn_state,
+    tm_tensor,
+)
+
+# nogil. PN_ABI_VERSION of the installed library: compare it with the one that an extension was compiled against.
+cdef int pn_abi_version() noexcept nogil
+
+# ---- models ----
+# GIL; the caller owns the result. path is in the file system's encoding. OSError, ValueError or MemoryError naming the file.
+cdef pn_model *pn_load(const char *path) except NULL
+cdef pn_model *pn_load_ex(const char *path, const pn_load_opts *opts) except NULL
+# GIL. Also records the GPU dies (n_dies,) that the weights are to be placed on, before anything is uploaded; dies may be
+# NULL with n_dies 0.
+cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL
+# GIL. All states of the model must have been freed; NULL is allowed.
+cdef void pn_model_free(pn_model *model) noexcept
+# nogil. The CPU forward of an architecture; NULL for a number that is none.
+cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil
+# nogil. Ranks that take part in this model's runs, 1..256, the caller included.
+cdef int pn_model_threads(const pn_model *model) noexcept nogil
+cdef void pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil
+
+# ---- states ----
+# GIL; the caller owns the result, model must outlive it. n_ctx 0: min(the model's, 4096), rounded up to a multiple of 8.
+# MemoryError, or ValueError naming the argument.
+cdef pn_state *pn_state_new(pn_model *model) except NULL
+cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) except NULL
+# nogil. Zeroes K and V as far as they were used; pos becomes 0.
+cdef void pn_state_reset(pn_state *state) noexcept nogil
+cdef void pn_state_free(pn_state *state) noexcept nogil
+# nogil. Forgets the positions from pos on; 0, or -1 when pos is not in 0..state.pos or the architecture cannot go back.
+cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil
+# nogil. Positions that fit; KV type in use; bytes held.
+cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil
+cdef pn_kv_type pn_state_kv_type(const pn_state *state) noexcept nogil
+cdef size_t pn_state_bytes(const pn_state *state) noexcept nogil
+
+# ---- forward ----
+# nogil. The single-token seam is model.forward(model, token, state).
+# n tokens into one state. logits_out: (n, n_vocab) f32 when all is set, else (n_vocab,) of the last token. 0 or -1; after
+# -1 the state stands at its last whole position.
+cdef int pn_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
+                    bint all) noexcept nogil
+# nogil. One token into each of n different states in one pass over the weights. logits_out: (n, n_vocab) f32. 0 or -1.
+cdef int pn_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
+                          float *logits_out) noexcept nogil
+# nogil. Starts one token without waiting for it: 0, -1 on error, 1 where that is not supported (use model.forward).
+cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state) noexcept nogil
+# nogil. 1 while running; 0 when done, *logits_out set as by forward; -1 on error and where steps are not supported.
+cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil
