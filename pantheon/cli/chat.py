@@ -10,6 +10,7 @@ from pantheon.cli.errors import UsageError
 
 if TYPE_CHECKING:
     import pantheon
+    from pantheon.cli.prompt import PromptEncoder
     from pantheon.cli.session import Session
 
 SUMMARY = "talk with a model"
@@ -31,21 +32,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from pantheon.cli.prompt import PromptEncoder
     from pantheon.cli.session import Session
 
     with options.load(args.model, args.threads) as model:
-        if not model.tokenizer.has_chat_template:
+        encoder = PromptEncoder(model)
+        if not encoder.has_template:
             raise UsageError(f"{model.path} has no chat template; `pantheon run --raw` continues a text")
         with Session(model, args.ctx, args.kv) as session:
-            _converse(Conversation(session, args))
+            _converse(Conversation(session, encoder, args))
     return 0
 
 
 class Conversation:
     """The messages so far and the session whose state holds them."""
 
-    def __init__(self, session: "Session", args: argparse.Namespace) -> None:
+    def __init__(self, session: "Session", encoder: "PromptEncoder", args: argparse.Namespace) -> None:
         self.session = session
+        self.encoder = encoder
         self.args = args
         self.params: pantheon.SamplingParams = options.sampling(args)
         self.messages: list[dict[str, str]] = []
@@ -59,7 +63,7 @@ class Conversation:
     def say(self, text: str) -> None:
         """One turn: writes the answer as it comes. Ctrl-C ends it; what was said by then stays in the conversation."""
         messages = [*self.messages, {"role": "user", "content": text}]
-        tokens = self.session.model.tokenizer.encode_chat(messages)
+        tokens = self.encoder.chat(messages)
         said: list[str] = []
         interrupted = False
         chunks = self.session.answer(tokens, self.params, self.args.max_tokens, self.args.stop)

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
 KV_TYPES = ("f16", "f32", "q8_0", "q4_0")
 
-# llama.cpp's default temperature: used when another option asks for sampling and --temp is not given.
-SAMPLING_TEMPERATURE = 0.8
-# Window of the three penalties when one of them is given without --repeat-last-n.
-PENALTY_WINDOW = 64
-
 
 class ArgumentParser(argparse.ArgumentParser):
     """argparse with errors of one line and no abbreviated options."""
@@ -78,29 +73,33 @@ def add_generation_arguments(parser: argparse.ArgumentParser, max_tokens: int) -
     group.add_argument("-q", "--quiet", action="store_true", help="no line of statistics on stderr")
 
 
-# (option, field of SamplingParams, type, help). The options of _DRAWING make a run draw at random; without any of them
-# the most likely token is taken.
+# (option, argument of SamplingParams, type, help). Any option of _DRAWING makes the run draw at random, with the
+# defaults of SamplingParams for options that are not given; without one the most likely token is taken.
 _DRAWING = (
-    ("--temp", "temperature", _real(0), f"temperature; 0 is greedy (default: 0, with another option of this group "
-                                        f"{SAMPLING_TEMPERATURE})"),
-    ("--top-k", "top_k", _integer(0), "keep the K most likely tokens; 0: all"),
-    ("--top-p", "top_p", _real(0, 1), "keep the most likely tokens that together reach this probability"),
-    ("--min-p", "min_p", _real(0, 1), "keep tokens at least this likely relative to the most likely one"),
-    ("--typical-p", "typical_p", _real(0, 1), "keep the most typical tokens that together reach this probability"),
-    ("--top-n-sigma", "top_n_sigma", _real(-1), "keep logits within N standard deviations of the largest; -1: all"),
-    ("--seed", "seed", _integer(0, 2**64 - 1), "seed of the random numbers (default: drawn from the system)"),
+    ("--temp", "temperature", _real(0), "temperature; 0 takes the most likely token (0.8)"),
+    ("--top-k", "top_k", _integer(0), "keep the X most likely tokens; 0: all (40)"),
+    ("--top-p", "top_p", _real(0, 1), "keep the most likely tokens that together reach this probability (0.95)"),
+    ("--min-p", "min_p", _real(0, 1), "keep tokens at least this likely relative to the most likely one (0.05)"),
+    ("--typical-p", "typical_p", _real(0, 1), "keep the most typical tokens that together reach this probability (1)"),
+    ("--top-n-sigma", "top_n_sigma", _real(0), "keep logits within X standard deviations of the largest; 0: all (0)"),
+    ("--xtc-probability", "xtc_probability", _real(0, 1), "chance to drop all likely tokens but the least likely (0)"),
+    ("--xtc-threshold", "xtc_threshold", _real(0, 1), "how likely a token must be for that (0.1)"),
+    ("--mirostat", "mirostat", _integer(0, 2), "version of mirostat, in place of all above but --temp; 0: off (0)"),
+    ("--mirostat-tau", "mirostat_tau", _real(0), "surprise that mirostat aims at, in bits (5)"),
+    ("--mirostat-eta", "mirostat_eta", _real(0), "how fast mirostat gets there (0.1)"),
+    ("--seed", "seed", _integer(0, 2**64 - 1), "seed of the random numbers (drawn from the system)"),
 )
 _PENALTIES = (
-    ("--repeat-penalty", "repeat_penalty", _real(1e-3), "divides the likelihood of recent tokens; 1: off"),
-    ("--frequency-penalty", "frequency_penalty", _real(-100, 100), "lowers a recent token per occurrence"),
-    ("--presence-penalty", "presence_penalty", _real(-100, 100), "lowers every recent token once"),
-    ("--repeat-last-n", "penalty_last_n", _integer(0),
-     f"how many recent tokens the penalties look at (default: {PENALTY_WINDOW})"),
+    ("--repeat-penalty", "repeat_penalty", _real(1e-3), "divides the likelihood of recent tokens; 1: off (1)"),
+    ("--frequency-penalty", "frequency_penalty", _real(-100, 100), "lowers a recent token per occurrence (0)"),
+    ("--presence-penalty", "presence_penalty", _real(-100, 100), "lowers every recent token once (0)"),
+    ("--repeat-last-n", "repeat_last_n", _integer(0), "how many recent tokens the penalties look at (64)"),
 )
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
-    for name, rows in (("sampling (greedy unless one of these is given)", _DRAWING), ("penalties", _PENALTIES)):
+    for name, rows in (("sampling (the most likely token, unless one of these is given)", _DRAWING),
+                       ("penalties", _PENALTIES)):
         group = parser.add_argument_group(name)
         for option, field, kind, text in rows:
             group.add_argument(option, dest=field, type=kind, metavar="X", help=text)
@@ -114,11 +113,7 @@ def sampling_fields(args: argparse.Namespace) -> dict[str, float]:
     def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, float]:
         return {field: getattr(args, field) for _, field, _, _ in rows if getattr(args, field) is not None}
 
-    drawing, penalties = given(_DRAWING), given(_PENALTIES)
-    fields = {"temperature": SAMPLING_TEMPERATURE if drawing else 0.0, **drawing, **penalties}
-    if penalties:
-        fields.setdefault("penalty_last_n", PENALTY_WINDOW)
-    return fields
+    return {**(given(_DRAWING) or {"temperature": 0.0}), **given(_PENALTIES)}
 
 
 def sampling(args: argparse.Namespace) -> "pantheon.SamplingParams":

@@ -52,13 +52,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _tokens(model: "pantheon.Model", prompt: str, args: argparse.Namespace) -> list[int]:
     """The prompt as token ids: in the model's chat template; as it is with --raw and for a model that has none."""
-    tokenizer = model.tokenizer
-    if args.raw or not tokenizer.has_chat_template:
+    from pantheon.cli.prompt import PromptEncoder
+
+    encoder = PromptEncoder(model)
+    if args.raw or not encoder.has_template:
         if args.system is not None:
             raise UsageError(f"{model.path} has no chat template, so there is no place for --system")
-        return tokenizer.encode(prompt)
+        return encoder.text(prompt)
     system = [] if args.system is None else [{"role": "system", "content": args.system}]
-    return tokenizer.encode_chat([*system, {"role": "user", "content": prompt}])
+    return encoder.chat([*system, {"role": "user", "content": prompt}])
 
 
 def _model_and_prompt(words: list[str]) -> tuple[str | None, str]:

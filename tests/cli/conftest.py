@@ -4,6 +4,7 @@ The fake model has one token per byte of UTF-8 and answers every prompt with a t
 was fed, so that a test can see that a turn feeds only what is new.
 """
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,13 +20,15 @@ class Chunk:
 
 
 class Tokenizer:
-    has_chat_template = True
+    chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
+    bos_id = eos_id = None
+    vocab = SimpleNamespace(texts=[])
 
     def encode(self, text):
         return list(text.encode())
 
-    def encode_chat(self, messages):
-        return self.encode("".join(f"<{m['role']}>{m['content']}</>" for m in messages) + "<assistant>")
+    def encode_chat(self, segments):
+        return self.encode("".join(text for text, _ in segments))
 
 
 class State:

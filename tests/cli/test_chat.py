@@ -75,7 +75,7 @@ def test_one_sampler_for_the_conversation(model, talk):
 
 
 def test_model_without_template(capsys, model, talk):
-    model.tokenizer.has_chat_template = False
+    model.tokenizer.chat_template = None
     assert talk(["one"]) == 2
     assert "no chat template" in capsys.readouterr().err
 

@@ -49,7 +49,7 @@ def test_raw_and_system(model):
 
 
 def test_model_without_template(capsys, model):
-    model.tokenizer.has_chat_template = False
+    model.tokenizer.chat_template = None
     assert main(["run", model.path, "Once"]) == 0
     assert fed(model) == "Once"
     capsys.readouterr()
@@ -76,11 +76,12 @@ def test_prompt_from_stdin(capsys, model, monkeypatch):
     ([], {"temperature": 0.0}),
     (["--temp", "0.5"], {"temperature": 0.5}),
     (["--temp", "0", "--top-k", "5"], {"temperature": 0.0, "top_k": 5}),
-    (["--top-p", "0.9", "--min-p", "0.1"], {"temperature": 0.8, "top_p": 0.9, "min_p": 0.1}),
-    (["--seed", "7"], {"temperature": 0.8, "seed": 7}),
-    (["--repeat-penalty", "1.1"], {"temperature": 0.0, "repeat_penalty": 1.1, "penalty_last_n": 64}),
+    (["--top-p", "0.9", "--min-p", "0.1"], {"top_p": 0.9, "min_p": 0.1}),
+    (["--seed", "7"], {"seed": 7}),
+    (["--mirostat", "2", "--mirostat-tau", "3"], {"mirostat": 2, "mirostat_tau": 3.0}),
+    (["--repeat-penalty", "1.1"], {"temperature": 0.0, "repeat_penalty": 1.1}),
     (["--presence-penalty", "-1", "--repeat-last-n", "8"],
-     {"temperature": 0.0, "presence_penalty": -1.0, "penalty_last_n": 8}),
+     {"temperature": 0.0, "presence_penalty": -1.0, "repeat_last_n": 8}),
 ])
 def test_sampling_options(model, argv, fields):
     assert main(["run", *argv, model.path, "x"]) == 0
