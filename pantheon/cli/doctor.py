@@ -1,0 +1,74 @@
+"""`pantheon doctor`: what this machine offers, what Pantheon makes of it, and why."""
+import argparse
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pantheon import hub
+from pantheon.cli import terminal
+
+SUMMARY = "show the processor, memory, versions and cache that Pantheon works with"
+
+_PACKAGES = ("pantheon", "numpy", "tokenizers", "sentencepiece", "jinja2", "rich")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def run(args: argparse.Namespace) -> int:
+    report = collect()
+    if args.json:
+        print(json.dumps(report, indent=2))
+        return 0
+    for section, facts in report.items():
+        terminal.title(section)
+        terminal.table([[f"  {name.replace('_', ' ')}", _text(name, value)] for name, value in facts.items()])
+    return 0
+
+
+def collect() -> dict[str, dict[str, Any]]:
+    """Sections of facts, all plain JSON values; names that end in _bytes are numbers of bytes."""
+    import pantheon
+
+    model = hub.KNOWN[hub.DEFAULT_MODEL]
+    path = hub.cached()
+    return {
+        "processor": pantheon.cpu_info(),
+        "memory": memory(),
+        "versions": {"python": platform.python_version(), "system": platform.platform(),
+                     **{name: _version(name) for name in _PACKAGES}},
+        "cache": {"folder": str(hub.cache_dir()), "default_model": model.name,
+                  "present": str(path) if path else f"no; `pantheon pull {model.name}` fetches it"},
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("PANTHEON_")},
+    }
+
+
+def memory() -> dict[str, int | None]:
+    """Bytes of memory that this machine has and that are free to take, before any container limit."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as f:
+            lines = dict(line.split(":", 1) for line in f)
+        total, available = (int(lines[key].split()[0]) * 1024 for key in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError, ValueError):
+        total = available = None
+    return {"total_bytes": total, "available_bytes": available}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _text(name: str, value: Any) -> str:
+    if name.endswith("_bytes"):
+        return terminal.size(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value)) or "none"
+    return "not installed" if value is None else str(value)

@@ -1,0 +1,79 @@
+"""`pantheon info`: what is in a model file and what running it needs. Reads the header only, never the weights."""
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pantheon.cli import options, terminal
+
+if TYPE_CHECKING:
+    import pantheon
+
+SUMMARY = "show a model's configuration, its tensors by type and the memory it needs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL",
+                        help="a GGUF file or a known name (default: the default model, fetched on first use)")
+    parser.add_argument("--ctx", type=options.count, action="append", metavar="N",
+                        help="context to state the memory for; may be given several times (default: the model's, at "
+                             "most 4096)")
+    parser.add_argument("--kv", choices=options.KV_TYPES, action="append",
+                        help="key/value cache type to state the memory for; may be given several times (default: all)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def run(args: argparse.Namespace) -> int:
+    with options.load(args.model, None) as model:
+        report = collect(model, args.ctx or [None], args.kv or options.KV_TYPES)
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print(report)
+    return 0
+
+
+def collect(model: "pantheon.Model", contexts: Iterable[int | None], kv_types: Iterable[str]) -> dict[str, Any]:
+    """Everything that `pantheon info` says of model, as plain JSON values."""
+    return {
+        "path": model.path,
+        "arch": model.arch,
+        "config": model.config,
+        "tensors": tensors_by_type(model.path),
+        "states": [_state(model, n_ctx, kv_type) for n_ctx in contexts for kv_type in kv_types],
+    }
+
+
+def tensors_by_type(path: str) -> list[dict[str, Any]]:
+    """Per weight type of a GGUF file or split set: tensors, their elements and bytes; most bytes first."""
+    from pantheon._core.gguf_reader import GGUFFile
+
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    with GGUFFile(path) as file:
+        for tensor in file.tensors:
+            entry = sums[tensor.type]
+            entry[0] += 1
+            entry[1] += math.prod(tensor.shape)
+            entry[2] += tensor.nbytes
+    return [{"type": name, "tensors": tensors, "elements": elements, "bytes": nbytes}
+            for name, (tensors, elements, nbytes) in sorted(sums.items(), key=lambda item: -item[1][2])]
+
+
+def _state(model: "pantheon.Model", n_ctx: int | None, kv_type: str) -> dict[str, Any]:
+    """Bytes of one sequence's state. One is made, but its memory stays untouched, so the system hands out none."""
+    with model.new_state(n_ctx=n_ctx, kv_type=kv_type) as state:
+        return {"n_ctx": state.n_ctx, "kv_type": state.kv_type, "bytes": state.nbytes}
+
+
+def _print(report: dict[str, Any]) -> None:
+    terminal.title(report["path"])
+    terminal.table([["  architecture", report["arch"]],
+                    *([f"  {name}", str(value)] for name, value in report["config"].items())])
+    tensors = report["tensors"]
+    terminal.table([[f"  {t['type']}", str(t["tensors"]), f"{t['elements']:,}", terminal.size(t["bytes"])]
+                    for t in tensors], header=["  weights", "tensors", "elements", "size"])
+    weights = sum(t["bytes"] for t in tensors)
+    terminal.table([[f"  {s['n_ctx']}", s["kv_type"], terminal.size(s["bytes"]), terminal.size(weights + s["bytes"])]
+                    for s in report["states"]], header=["  context", "kv", "one sequence", "with all weights"])

@@ -1,0 +1,145 @@
+"""Arguments that several commands share, and what they become: a loaded model, a state, sampling parameters."""
+import argparse
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pantheon import hub
+from pantheon.cli import terminal
+from pantheon.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    import pantheon
+
+KV_TYPES = ("f16", "f32", "q8_0", "q4_0")
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse with errors of one line and no abbreviated options."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is not in {low}..{high}")
+        return value
+
+    return integer
+
+
+def _real(low: float, high: float = math.inf) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise argparse.ArgumentTypeError(f"{text} is not " + (f"at least {low}" if high == math.inf
+                                                                  else f"in {low}..{high}"))
+        return value
+
+    return number
+
+
+count = _integer(1)
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument("--ctx", type=count, metavar="N",
+                       help="positions of the context (default: the model's, at most 4096)")
+    group.add_argument("--kv", choices=KV_TYPES, help="type of the key/value cache (default: f16)")
+    group.add_argument("-t", "--threads", type=count, metavar="N", help="threads (default: see `pantheon doctor`)")
+
+
+def add_generation_arguments(parser: argparse.ArgumentParser, max_tokens: int) -> None:
+    group = parser.add_argument_group("generation")
+    group.add_argument("-n", "--max-tokens", type=count, default=max_tokens, metavar="N",
+                       help="longest answer, in tokens (default: %(default)s)")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT",
+                       help="end the answer before this text; may be given several times")
+    group.add_argument("-q", "--quiet", action="store_true", help="no line of statistics on stderr")
+
+
+# (option, argument of SamplingParams, type, help). Any option of _DRAWING makes the run draw at random, with the
+# defaults of SamplingParams for options that are not given; without one the most likely token is taken.
+_DRAWING = (
+    ("--temp", "temperature", _real(0), "temperature; 0 takes the most likely token (0.8)"),
+    ("--top-k", "top_k", _integer(0), "keep the X most likely tokens; 0: all (40)"),
+    ("--top-p", "top_p", _real(0, 1), "keep the most likely tokens that together reach this probability (0.95)"),
+    ("--min-p", "min_p", _real(0, 1), "keep tokens at least this likely relative to the most likely one (0.05)"),
+    ("--typical-p", "typical_p", _real(0, 1), "keep the most typical tokens that together reach this probability (1)"),
+    ("--top-n-sigma", "top_n_sigma", _real(0), "keep logits within X standard deviations of the largest; 0: all (0)"),
+    ("--xtc-probability", "xtc_probability", _real(0, 1), "chance to drop all likely tokens but the least likely (0)"),
+    ("--xtc-threshold", "xtc_threshold", _real(0, 1), "how likely a token must be for that (0.1)"),
+    ("--mirostat", "mirostat", _integer(0, 2), "version of mirostat, in place of all above but --temp; 0: off (0)"),
+    ("--mirostat-tau", "mirostat_tau", _real(0), "surprise that mirostat aims at, in bits (5)"),
+    ("--mirostat-eta", "mirostat_eta", _real(0), "how fast mirostat gets there (0.1)"),
+    ("--seed", "seed", _integer(0, 2**64 - 1), "seed of the random numbers (drawn from the system)"),
+)
+_PENALTIES = (
+    ("--repeat-penalty", "repeat_penalty", _real(1e-3), "divides the likelihood of recent tokens; 1: off (1)"),
+    ("--frequency-penalty", "frequency_penalty", _real(-100, 100), "lowers a recent token per occurrence (0)"),
+    ("--presence-penalty", "presence_penalty", _real(-100, 100), "lowers every recent token once (0)"),
+    ("--repeat-last-n", "repeat_last_n", _integer(0), "how many recent tokens the penalties look at (64)"),
+)
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    for name, rows in (("sampling (the most likely token, unless one of these is given)", _DRAWING),
+                       ("penalties", _PENALTIES)):
+        group = parser.add_argument_group(name)
+        for option, field, kind, text in rows:
+            group.add_argument(option, dest=field, type=kind, metavar="X", help=text)
+
+
+# -- what they become -------------------------------------------------------------------------------------------------
+
+
+def sampling_fields(args: argparse.Namespace) -> dict[str, float]:
+    """The keyword arguments of SamplingParams that the command line asks for."""
+    def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, float]:
+        return {field: getattr(args, field) for _, field, _, _ in rows if getattr(args, field) is not None}
+
+    return {**(given(_DRAWING) or {"temperature": 0.0}), **given(_PENALTIES)}
+
+
+def sampling(args: argparse.Namespace) -> "pantheon.SamplingParams":
+    import pantheon
+
+    return pantheon.SamplingParams(**sampling_fields(args))
+
+
+def find_model(model: str | None) -> Path:
+    """The file that MODEL means: an existing path, or a known name, which is fetched when the cache lacks it."""
+    if model is not None and (os.path.exists(model) or model not in hub.KNOWN):
+        if not os.path.exists(model):
+            raise UsageError(f"{model}: no such file, and no known model ({', '.join(sorted(hub.KNOWN))})")
+        return Path(model)
+    if path := hub.cached(model):
+        return path
+    entry = hub.KNOWN[model or hub.DEFAULT_MODEL]
+    terminal.note(f"fetching {entry.name} ({entry.summary}, {terminal.size(entry.size)}, {entry.license}) once, into "
+                  f"{hub.cache_dir()}")
+    with terminal.progress() as progress:
+        return hub.fetch(entry.name, progress)
+
+
+def load(model: str | None, threads: int | None) -> "pantheon.Model":
+    """The model that MODEL means, loaded; a context manager."""
+    path = find_model(model)
+    import pantheon
+
+    return pantheon.load(str(path), threads=threads)

@@ -1,0 +1,87 @@
+"""`pantheon run`: one prompt, one answer."""
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from pantheon.cli import options, terminal
+from pantheon.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    import pantheon
+
+SUMMARY = "answer one prompt"
+MAX_TOKENS = 512
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "pantheon run [options] [MODEL] PROMPT"
+    parser.add_argument("model_and_prompt", nargs="+", metavar="[MODEL] PROMPT",
+                        help="a GGUF file or a known name (default: the default model, fetched on first use), then the "
+                             "prompt; - reads the prompt from stdin")
+    parser.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    options.add_generation_arguments(parser, MAX_TOKENS)
+    options.add_sampling_arguments(parser)
+    options.add_engine_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    model_name, prompt = _model_and_prompt(args.model_and_prompt)
+    if args.raw and args.system is not None:
+        raise UsageError("--system belongs to the chat template, which --raw leaves out")
+    from pantheon.cli.session import Session
+
+    with options.load(model_name, args.threads) as model, Session(model, args.ctx, args.kv) as session:
+        tokens = _tokens(model, prompt, args)
+        at_line_start = True
+        try:
+            for chunk in session.answer(tokens, options.sampling(args), args.max_tokens, args.stop):
+                if chunk.text:
+                    terminal.write(chunk.text)
+                    at_line_start = chunk.text.endswith("\n")
+        finally:
+            if not at_line_start:
+                terminal.write("\n")
+        if not args.quiet:
+            terminal.note(f"{session.timing}")
+            if session.timing.finish_reason == "length":
+                terminal.note(f"the answer was cut at {session.timing.n_answer} tokens; -n and --ctx allow more")
+    return 0
+
+
+def _tokens(model: "pantheon.Model", prompt: str, args: argparse.Namespace) -> list[int]:
+    """The prompt as token ids: in the model's chat template; as it is with --raw and for a model that has none."""
+    from pantheon.cli.prompt import PromptEncoder
+
+    encoder = PromptEncoder(model)
+    if args.raw or not encoder.has_template:
+        if args.system is not None:
+            raise UsageError(f"{model.path} has no chat template, so there is no place for --system")
+        return encoder.text(prompt)
+    system = [] if args.system is None else [{"role": "system", "content": args.system}]
+    return encoder.chat([*system, {"role": "user", "content": prompt}])
+
+
+def _model_and_prompt(words: list[str]) -> tuple[str | None, str]:
+    if len(words) > 2:
+        raise UsageError(f"{len(words)} arguments where MODEL and PROMPT are expected; put the prompt in quotes")
+    model, prompt = words if len(words) == 2 else (None, words[0])
+    if model is None and prompt.lower().endswith(".gguf") and os.path.exists(prompt):
+        raise UsageError(f"{prompt} is a model; the prompt is missing")
+    if prompt == "-":
+        prompt = _stdin()
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError("the prompt is not valid UTF-8") from None
+    if not prompt:
+        raise UsageError("the prompt is empty")
+    return model, prompt
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise UsageError(f"the prompt on stdin is not valid UTF-8 (byte {e.start})") from None

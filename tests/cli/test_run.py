@@ -1,0 +1,127 @@
+"""`pantheon run`, over a fake engine; the last test runs the real one."""
+import io
+
+import pytest
+
+from pantheon import hub
+from pantheon.cli import main
+
+
+def fed(model):
+    (prompt, _, _, _), = model.calls
+    return prompt.decode()
+
+
+def test_answer_on_stdout_statistics_on_stderr(capsys, model):
+    assert main(["run", model.path, "capital of France?"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Paris.\n"
+    assert err.startswith("prompt tokens 38 in ") and "answer tokens 6 in " in err and err.count("\n") == 1
+    assert fed(model) == "<user>capital of France?</><assistant>"
+    assert model.loads == [(model.path, None)]
+    assert model.closed and model.states[0].closed
+
+
+def test_quiet(capsys, model):
+    assert main(["run", "-q", model.path, "x"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_options_may_stand_anywhere(model):
+    assert main(["run", "-n", "3", model.path, "--ctx", "512", "hello there", "--kv", "q8_0", "-t", "2"]) == 0
+    assert model.calls[0][2] == 3
+    assert (model.states[0].n_ctx, model.states[0].kv_type) == (512, "q8_0")
+    assert model.loads == [(model.path, 2)]
+    assert "hello there" in fed(model)
+
+
+def test_prompt_that_looks_like_an_option(model):
+    assert main(["run", model.path, "--", "-5 + 3 ="]) == 0
+    assert "-5 + 3 =" in fed(model)
+
+
+def test_raw_and_system(model):
+    assert main(["run", "--raw", model.path, "The capital of France is"]) == 0
+    assert fed(model) == "The capital of France is"
+    model.calls.clear()
+    assert main(["run", "--system", "Be brief.", model.path, "Hi"]) == 0
+    assert fed(model) == "<system>Be brief.</><user>Hi</><assistant>"
+
+
+def test_model_without_template(capsys, model):
+    model.tokenizer.chat_template = None
+    assert main(["run", model.path, "Once"]) == 0
+    assert fed(model) == "Once"
+    capsys.readouterr()
+    assert main(["run", "--system", "s", model.path, "Once"]) == 2
+    assert "no chat template" in capsys.readouterr().err
+
+
+class Stdin:
+    def __init__(self, data):
+        self.buffer = io.BytesIO(data)
+
+
+def test_prompt_from_stdin(capsys, model, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Stdin("zwei\nZeilen ü".encode()))
+    assert main(["run", model.path, "-"]) == 0
+    assert "zwei\nZeilen ü" in fed(model)
+    monkeypatch.setattr("sys.stdin", Stdin(b"bad \xff"))
+    capsys.readouterr()
+    assert main(["run", model.path, "-"]) == 2
+    assert "stdin is not valid UTF-8 (byte 4)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv, fields", [
+    ([], {"temperature": 0.0}),
+    (["--temp", "0.5"], {"temperature": 0.5}),
+    (["--temp", "0", "--top-k", "5"], {"temperature": 0.0, "top_k": 5}),
+    (["--top-p", "0.9", "--min-p", "0.1"], {"top_p": 0.9, "min_p": 0.1}),
+    (["--seed", "7"], {"seed": 7}),
+    (["--mirostat", "2", "--mirostat-tau", "3"], {"mirostat": 2, "mirostat_tau": 3.0}),
+    (["--repeat-penalty", "1.1"], {"temperature": 0.0, "repeat_penalty": 1.1}),
+    (["--presence-penalty", "-1", "--repeat-last-n", "8"],
+     {"temperature": 0.0, "presence_penalty": -1.0, "repeat_last_n": 8}),
+])
+def test_sampling_options(model, argv, fields):
+    assert main(["run", *argv, model.path, "x"]) == 0
+    assert model.calls[0][1] == fields
+
+
+def test_stop_texts(model):
+    assert main(["run", "--stop", "\n", "--stop", "END", model.path, "x"]) == 0
+    assert model.calls[0][3] == ["\n", "END"]
+
+
+def test_cut_answer_says_so(capsys, model):
+    assert main(["run", "-n", "2", model.path, "x"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Pa\n"
+    assert "cut at 2 tokens" in err
+
+
+def test_answer_never_exceeds_the_context(model):
+    assert main(["run", "--raw", "--ctx", "16", model.path, "twelve bytes"]) == 0
+    assert model.calls[0][2] == 4
+
+
+def test_prompt_longer_than_the_context(capsys, model):
+    assert main(["run", "--raw", "--ctx", "8", model.path, "twelve bytes"]) == 2
+    assert "12 tokens" in capsys.readouterr().err
+    assert model.calls == []
+
+
+def test_control_characters_reach_a_pipe_but_no_terminal(capsys, model, monkeypatch):
+    model.answer = "\x1b[2J[bold]x"
+    assert main(["run", "-q", model.path, "x"]) == 0
+    assert capsys.readouterr().out == "\x1b[2J[bold]x\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["run", "-q", model.path, "x"]) == 0
+    assert capsys.readouterr().out == "�[2J[bold]x\n"
+
+
+def test_real_model(capsys):
+    """The README's first command."""
+    assert main(["run", "-q", "-n", "16", "What is the capital of France?"]) == 0
+    assert "Paris" in capsys.readouterr().out
+    assert hub.cached() is not None

@@ -1,0 +1,79 @@
+"""What the installed distribution carries, and whether its types tell the truth."""
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+import pantheon
+
+ROOT = Path(__file__).resolve().parents[1]
+INSTALLED = {str(path) for path in distribution("pantheon").files}
+
+
+def sources(pattern):
+    """Files of the clone's package, as paths from its root."""
+    return {str(p.relative_to(ROOT)) for p in (ROOT / "pantheon").rglob(pattern)}
+
+
+def test_the_installed_package_is_the_one_under_test():
+    installed = Path(distribution("pantheon").locate_file("pantheon/__init__.py"))
+    assert Path(pantheon.__file__).resolve() == installed.resolve()
+
+
+@pytest.mark.parametrize("pattern", ["*.py", "*.pxd", "*.pyi", "py.typed", "*.h"])
+def test_carries(pattern):
+    wanted = sources(pattern)
+    assert wanted
+    assert wanted <= INSTALLED
+
+
+def test_carries_the_cuda_sources():
+    assert sources("*.cu") <= INSTALLED
+
+
+def test_every_package_can_be_cimported():
+    packages = {os.path.dirname(path) for path in INSTALLED if path.endswith(".pxd")}
+    assert "pantheon" in packages
+    assert {f"{package}/__init__.pxd" for package in packages} <= INSTALLED
+
+
+def test_carries_no_sources_of_what_is_compiled():
+    assert [path for path in INSTALLED if path.endswith((".c", ".pyx", ".o"))] == []
+
+
+def test_compiled_modules_are_there():
+    modules = {path.removesuffix(".pyx") for path in sources("*.pyx")}
+    compiled = {path.split(".")[0] for path in INSTALLED if path.endswith((".so", ".pyd"))}
+    assert modules and modules == compiled
+
+
+def test_license_and_command():
+    dist = distribution("pantheon")
+    assert any(path.endswith("licenses/LICENSE") for path in INSTALLED)
+    assert dist.metadata["License-Expression"] == "Apache-2.0"
+    assert [e.value for e in dist.entry_points if e.name == "pantheon"] == ["pantheon.cli:main"]
+
+
+def run(*command, cwd):
+    """Runs a module away from the clone, so that it finds the installed package."""
+    result = subprocess.run([sys.executable, "-m", *command], cwd=cwd, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_stubs_agree_with_the_compiled_modules(tmp_path):
+    """Every name, parameter and default that a .pyi declares is what the module has."""
+    stubs = sorted(path for path in sources("*.pyi") if not path.endswith("__init__.pyi"))
+    modules = [path.removesuffix(".pyi").replace("/", ".") for path in stubs]
+    assert modules
+    allow = tmp_path / "allow"
+    # What Cython adds to every module and class.
+    allow.write_text(r".*\.__(test|reduce_cython__|setstate_cython__|pyx_.*)__" + "\n" + r".*\.__pyx_.*" + "\n")
+    run("mypy.stubtest", "--allowlist", str(allow), "--ignore-unused-allowlist", *modules, cwd=tmp_path)
+
+
+def test_mypy(tmp_path):
+    run("mypy", "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache"), "-p", "pantheon", cwd=tmp_path)
