@@ -1,0 +1,45 @@
+"""The choice of the level: detection, PANTHEON_CPU, and what cpu_info tells."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pantheon._core.kernels import table
+
+SHOW_LEVEL = "from pantheon._core.kernels import table; print(table.cpu_info()['level'])"
+
+
+def run_with_level(name):
+    env = dict(os.environ, PANTHEON_CPU=name)
+    return subprocess.run([sys.executable, "-c", SHOW_LEVEL], env=env, capture_output=True, text=True)
+
+
+def test_info_is_consistent():
+    info = table.cpu_info()
+    assert info["levels_built"][0] == "ref"
+    assert info["levels_supported"] == [level for level in info["levels_built"] if level in info["levels_supported"]]
+    assert info["level"] in info["levels_supported"]
+    assert set(info["types"].values()) <= set(info["levels_supported"])
+
+
+def test_avx2_needs_all_of_its_features():
+    info = table.cpu_info()
+    has_features = {"avx2", "fma", "f16c"} <= set(info["features"])
+    assert ("avx2" in info["levels_supported"]) == (has_features and "avx2" in info["levels_built"])
+
+
+@pytest.mark.parametrize("level", table.levels_supported())
+def test_every_level_can_be_pinned(level):
+    assert run_with_level(level).stdout.strip() == level
+
+
+def test_without_a_pin_the_highest_level_is_in_force():
+    assert run_with_level("").stdout.strip() == table.levels_supported()[-1]
+
+
+def test_unknown_level_is_an_error_that_lists_the_choices():
+    done = run_with_level("pentium")
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines()[-1] == (
+        f"ValueError: PANTHEON_CPU=pentium: this machine can run {', '.join(table.levels_supported())}")
