@@ -51,6 +51,10 @@ KERNEL_DEFINES = [(f"PN_HAVE_{name.upper()}", "1") for name in levels()]
 class BuildExt(build_ext):
     """Compiles the kernel folders level by level, then links them into the module that owns the kernel table."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extension(self, ext):
         if ext.name == "pantheon._core.kernels.table":
             for level, flags in levels().items():
@@ -87,6 +91,7 @@ setup(
     ext_modules=cythonize(
         list(extensions()),
         build_dir="build/cython",
+        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,

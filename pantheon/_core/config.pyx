@@ -5,7 +5,7 @@ every size that later becomes an allocation, a divisor or an index is bounded he
 """
 import math
 
-from libc.math cimport log, sqrt
+from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
@@ -17,6 +17,7 @@ from pantheon._core.gguf cimport (
     gguf_get_str,
     gguf_tensor,
 )
+from pantheon._core.rope cimport rope_attention_factor
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_NONE,
@@ -140,12 +141,13 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.rope_scaling = ROPE_SCALINGS[name] if name is not None else (
         PN_ROPE_SCALING_LINEAR if c.rope_factor != 1.0 else PN_ROPE_SCALING_NONE)
     c.rope_orig_ctx = keys.int32("rope.scaling.original_context_length", c.n_ctx)
-    c.rope_attn_factor = keys.number("rope.scaling.attn_factor", 1.0)
+    # what the scaling implies; YaRN's is multiplied by factors in the file, LongRoPE's is replaced by the one in the file
+    c.rope_attn_factor = rope_attention_factor(c.rope_scaling, c.rope_factor, c.rope_orig_ctx)
     if c.rope_scaling == PN_ROPE_SCALING_YARN:
-        # the multiplier of cos and sin of YaRN; a factor given in the file multiplies on top
-        if c.rope_factor > 1:
-            c.rope_attn_factor *= <float>(0.1 * log(c.rope_factor) + 1.0)
-        c.rope_attn_factor *= <float>keys.number("rope.scaling.yarn_attn_factor", 1.0)
+        c.rope_attn_factor *= <float>(keys.number("rope.scaling.attn_factor", 1.0)
+                                      * keys.number("rope.scaling.yarn_attn_factor", 1.0))
+    else:
+        c.rope_attn_factor = keys.number("rope.scaling.attn_factor", c.rope_attn_factor)
     c.rope_ext_factor = keys.number("rope.scaling.yarn_ext_factor", 1.0)
     c.rope_beta_fast = keys.number("rope.scaling.yarn_beta_fast", 32.0)
     c.rope_beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1.0)

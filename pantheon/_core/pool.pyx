@@ -160,3 +160,8 @@ def probe(int n, int rounds):
 def workers():
     """Worker threads started so far in this process."""
     return fw_pool_workers(fw_pool_get())
+
+
+def threads_built():
+    """False in a build without USE_THREADS."""
+    return bool(PN_THREADS_BUILT)

@@ -1,0 +1,17 @@
+"""Hyper-parameters of a model, as Python sees them."""
+
+
+class Config(dict):
+    """Read-only dict of the fields of pn_config; fields are attributes too: config.n_embd."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def _refuse(self, *args, **kwargs):
+        raise TypeError("the configuration of a loaded model cannot be changed")
+
+    __setitem__ = __delitem__ = __setattr__ = __delattr__ = __ior__ = _refuse
+    update = pop = popitem = clear = setdefault = _refuse
