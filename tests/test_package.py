@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import pantheon
-
 ROOT = Path(__file__).resolve().parents[1]
 INSTALLED = {str(path) for path in distribution("pantheon").files}
 
@@ -16,11 +14,6 @@ INSTALLED = {str(path) for path in distribution("pantheon").files}
 def sources(pattern):
     """Files of the clone's package, as paths from its root."""
     return {str(p.relative_to(ROOT)) for p in (ROOT / "pantheon").rglob(pattern)}
-
-
-def test_the_installed_package_is_the_one_under_test():
-    installed = Path(distribution("pantheon").locate_file("pantheon/__init__.py"))
-    assert Path(pantheon.__file__).resolve() == installed.resolve()
 
 
 @pytest.mark.parametrize("pattern", ["*.py", "*.pxd", "*.pyi", "py.typed", "*.h"])
