@@ -108,9 +108,9 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 # -- what they become -------------------------------------------------------------------------------------------------
 
 
-def sampling_fields(args: argparse.Namespace) -> dict[str, float]:
+def sampling_fields(args: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments of SamplingParams that the command line asks for."""
-    def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, float]:
+    def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
         return {field: getattr(args, field) for _, field, _, _ in rows if getattr(args, field) is not None}
 
     return {**(given(_DRAWING) or {"temperature": 0.0}), **given(_PENALTIES)}
