@@ -137,6 +137,8 @@ def _breaker_bytes(breakers):
                 raise ValueError(f"dry_breakers: no sequence of head, length of the tail, tail at index {at}")
             at += 2 + int(flat[at + 1])
         return flat.tobytes()
+    if not hasattr(breakers, "__iter__"):
+        raise TypeError(message)
     flat = []
     for sequence in breakers:
         if isinstance(sequence, (str, bytes)) or not hasattr(sequence, "__iter__"):
