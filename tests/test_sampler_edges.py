@@ -25,11 +25,12 @@ def ids_of(logits, recent=(), **args):
 
 def random_state(p):
     """The next draws of p, which it keeps."""
-    p = p.copy(**{name: value for name, value in OPEN.items() if name != "seed"}, mirostat=0, logit_bias=None, n_tokens=0)
+    fully_open = {name: value for name, value in OPEN.items() if name != "seed"}
+    p = p.copy(**fully_open, mirostat=0, logit_bias=None, n_tokens=0)
     return [sample(np.zeros(1000, F), p) for _ in range(4)]
 
 
-# --- greedy --------------------------------------------------------------------------------------------------------------
+# --- greedy -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("temperature", [0, -1.0, 1e-6, 9.9e-6])
 @pytest.mark.parametrize("mirostat", [0, 1, 2])
@@ -69,7 +70,7 @@ def test_dynamic_temperature_that_falls_to_zero_leaves_the_best():
     assert ids_of([0, -500], temperature=1, dynatemp_range=0.5) == [0, 1]
 
 
-# --- top-k, ties, min_keep -----------------------------------------------------------------------------------------------
+# --- top-k, ties, min_keep-----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("top_k", [0, -1, 5, 6, 2**31 - 1])
 def test_top_k_off(top_k):
@@ -112,7 +113,7 @@ def test_typical_p_is_not_upset_by_a_probability_of_zero():
     assert q.tolist() == [0.5, 0.5]
 
 
-# --- what is not a number, infinite, banned ------------------------------------------------------------------------------
+# --- what is not a number, infinite, banned------------------------------------------------------------------
 
 @pytest.mark.parametrize("at", [0, 5, 130, 299])
 @pytest.mark.parametrize("args", [{}, {"temperature": 0}, {"mirostat": 2}, {"logit_bias": {5: -INF, 130: 2}}])
@@ -169,7 +170,7 @@ def test_penalties_alone_do_not_end_a_generation():
     assert logits.tolist() == [1, 2, -INF, -INF]
 
 
-# --- penalties -----------------------------------------------------------------------------------------------------------
+# --- penalties ----------------------------------------------------------------------------------------------
 
 def changed(logits, recent, **args):
     logits = np.array(logits, F)
@@ -200,12 +201,12 @@ def test_window():
     assert changed([0, 0, 0, 0], long, frequency_penalty=1, repeat_last_n=4998) == [-1666, -1666, -1666, 0]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, collections.deque, np.array, lambda x: np.array(x, np.uint16)[::1], iter])
+@pytest.mark.parametrize("kind", [list, tuple, collections.deque, np.array, lambda x: np.array(x, np.uint16), iter])
 def test_kinds_of_recent_tokens(kind):
     assert changed([0, 0, 0], kind([0, 1, 1]), frequency_penalty=1, repeat_last_n=2) == [0, -2, 0]
 
 
-# --- DRY -----------------------------------------------------------------------------------------------------------------
+# --- DRY ----------------------------------------------------------------------------------------------------
 
 def test_dry_by_hand():
     dry = {"dry_multiplier": 1, "dry_base": 2, "dry_allowed_length": 2}
@@ -260,7 +261,7 @@ def test_malformed_breakers_of_strings(breakers, error):
         dry_breaker_ids(breakers, TEXTS)
 
 
-# --- arguments -----------------------------------------------------------------------------------------------------------
+# --- arguments ----------------------------------------------------------------------------------------------
 
 BAD_VALUES = {
     "temperature": [INF, math.nan, 1e39, 10**400],
@@ -321,7 +322,8 @@ def test_fields_read_back():
             "dynatemp_exponent": 1.3, "mirostat": 2, "mirostat_tau": 4.0, "mirostat_eta": 0.15, "min_keep": 2,
             "logit_bias": {5: -INF, 7: 0.1}, "seed": 2**64 - 1, "n_tokens": 12}
     p = SamplingParams(**args)
-    for q in (p, p.copy(), copy.copy(p), copy.deepcopy(p), eval(repr(p), {"SamplingParams": SamplingParams, "inf": INF})):
+    read_back = eval(repr(p), {"SamplingParams": SamplingParams, "inf": INF})
+    for q in (p, p.copy(), copy.copy(p), copy.deepcopy(p), read_back):
         assert {name: getattr(q, name) for name in args} == args
     assert p.copy(top_k=9).top_k == 9
     assert SamplingParams(dry_breakers=np.array([1, 0, 2, 1, 3], np.int32)).dry_breakers == [(1,), (2, 3)]
@@ -353,8 +355,8 @@ def test_logits_must_be_usable_in_place():
         sample(np.zeros(4, F), None)
 
 
-@pytest.mark.parametrize("recent, error", [([-1], ValueError), ([2**32], ValueError), ([0.5], TypeError), (["a"], TypeError),
-                                           ([[1, 2]], TypeError), ([2**70], TypeError)])
+@pytest.mark.parametrize("recent, error", [([-1], ValueError), ([2**32], ValueError), ([0.5], TypeError),
+                                           (["a"], TypeError), ([[1, 2]], TypeError), ([2**70], TypeError)])
 def test_malformed_recent_tokens(recent, error):
     with pytest.raises(error, match="recent_tokens"):
         sample(np.zeros(4, F), SamplingParams(repeat_penalty=2), recent)
