@@ -94,6 +94,11 @@ def test_ties_at_the_border_of_top_k():
     assert ids_of(logits, top_k=150) == [*range(900, 1000), *range(50)]
 
 
+def test_exact_shares():
+    assert ids_of([0, 0, 0, 0], top_p=0.5) == [0, 1]         # reaching top_p is enough
+    assert ids_of([0, 0, 0, 0], typical_p=0.5) == [0, 1, 2]  # typical_p must be passed
+
+
 def test_top_p_at_its_ends():
     assert ids_of([1, 3, 2], top_p=0) == [1]
     assert ids_of(np.zeros(1000), top_p=float(np.nextafter(F(1), F(0)))) == list(range(1000))
@@ -217,6 +222,10 @@ def test_dry_by_hand():
     assert changed(np.zeros(5), [4, 1, 2, 3, 4, 1, 2], **dry, dry_breakers=[[4]]) == [0, 0, 0, -1, 0]
     assert changed(np.zeros(5), [4, 1, 2, 3, 4, 1, 2], **dry, dry_breakers=[[3]]) == [0, 0, 0, 0, 0]
     assert changed(np.zeros(5), [4, 1, 2, 3, 4, 1, 2], **dry, dry_breakers=[[3, 4]]) == [0, 0, 0, -1, 0]
+    # two breakers begin at the same token: the longer one ends the scan, whichever comes first
+    for breakers in ([[1, 2], [1, 2, 3]], [[1, 2, 3], [1, 2]]):
+        text = [1, 2, 3, 5, 6, 7, 1, 2, 3, 5, 6]
+        assert changed(np.zeros(8), text, **dry, dry_breakers=breakers) == [0, 0, 0, 0, 0, 0, 0, -1]
     assert changed(np.zeros(5), [1, 2, 3, 1, 2], **dry, dry_penalty_last_n=4) == [0, 0, 0, 0, 0]
 
 

@@ -248,9 +248,9 @@ def logprobs(logits, ids=None, *, top=None):
     """Log-softmax of raw logits, in nats; call it before sample(), which changes them.
 
     logits: float32 (n_vocab,), C-contiguous, not changed. Give one of: ids, a sequence of token ids; or top, a number
-    of tokens. Returns float64 (len(ids),); or (ids uint32 (top,), logprobs float64 (top,)), best first, equal ones by id.
-    Tokens at -inf have logprob -inf and are never among the top ones, of which there may be fewer for it. The sum is in
-    float64.
+    of tokens. Returns float64 (len(ids),); or (ids uint32 (top,), logprobs float64 (top,)), best first, equal ones by
+    id. Tokens at -inf have logprob -inf and are never among the top ones, of which there may be fewer for it. The sum
+    is in float64.
     ValueError when a logit is NaN, all are -inf, or an id is outside the vocabulary.
     """
     if (ids is None) == (top is None):
