@@ -37,18 +37,16 @@ TILE_STATIC size_t q32_pack_bytes(int n, int n_tok) { return (size_t)(n / 32) * 
 TILE_STATIC void q32_pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
     const int n_blocks = x->n / 32;
-    for (int t = 0; t < n_tok; t++) {
-        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
-        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
-        const float *s = x->s + (size_t)(t0 + t) * n_blocks;
-        const int32_t *bsum = x->bsum + (size_t)(t0 + t) * n_blocks;
-        uint8_t *out = packed + t * 4;
-        for (int b = 0; b < n_blocks; b++, q += 32, out += Q32_PACK_BLOCK * n_tok) {
-            const int32_t start[3] = {-8 * bsum[b], -16 * bsum[b], -128 * bsum[b]};
+    for (int b = 0; b < n_blocks; b++, packed += Q32_PACK_BLOCK * n_tok) {
+        for (int t = 0; t < n_tok; t++) {
+            const int8_t *q = x->q + (size_t)(t0 + t) * x->n + b * 32;
+            const size_t at = (size_t)(t0 + t) * n_blocks + b;
+            const int32_t start[3] = {-8 * x->bsum[at], -16 * x->bsum[at], -128 * x->bsum[at]};
+            uint8_t *out = packed + t * 4;
             for (int g = 0; g < PANEL_STEPS; g++)
                 memcpy(out + g * n_tok * 4, q + g * 4, 4);
-            memcpy(out + Q32_PACK_D * n_tok, d + b, 4);
-            memcpy(out + Q32_PACK_S * n_tok, s + b, 4);
+            memcpy(out + Q32_PACK_D * n_tok, x->d + at, 4);
+            memcpy(out + Q32_PACK_S * n_tok, x->s + at, 4);
             memcpy(out + Q32_PACK_START8 * n_tok, &start[0], 4);
             memcpy(out + Q32_PACK_START16 * n_tok, &start[1], 4);
             memcpy(out + Q32_PACK_START128 * n_tok, &start[2], 4);
@@ -69,12 +67,11 @@ TILE_STATIC size_t k_pack_bytes(int n, int n_tok) { return (size_t)(n / 256) * K
 TILE_STATIC void k_pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
     const int n_blocks = x->n / 256;
-    for (int t = 0; t < n_tok; t++) {
-        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
-        const int16_t *sum = x->sum + (size_t)(t0 + t) * (x->n / 16);
-        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
-        uint8_t *out = packed + t * 4;
-        for (int b = 0; b < n_blocks; b++, sum += 16) {
+    for (int b = 0; b < n_blocks; b++, packed += K_PACK_BLOCK * n_tok) {
+        for (int t = 0; t < n_tok; t++) {
+            const int8_t *q = x->q + (size_t)(t0 + t) * x->n + b * 256;
+            const int16_t *sum = x->sum + (size_t)(t0 + t) * (x->n / 16) + b * 16;
+            uint8_t *out = packed + t * 4;
             for (int j = 0; j < PANEL_SUBS; j++, q += 32, out += K_PACK_SUB * n_tok) {
                 const int32_t start[2] = {-32 * sum[2 * j], -32 * sum[2 * j + 1]};
                 for (int g = 0; g < PANEL_STEPS; g++)
@@ -86,8 +83,7 @@ TILE_STATIC void k_pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
                 int16_t pair[2] = {(int16_t)(sum[4 * j] + sum[4 * j + 1]), (int16_t)(sum[4 * j + 2] + sum[4 * j + 3])};
                 memcpy(out, pair, 4);
             }
-            memcpy(out, d + b, 4);
-            out += 4 * n_tok;
+            memcpy(out, x->d + (size_t)(t0 + t) * n_blocks + b, 4);
         }
     }
 }

@@ -2,6 +2,7 @@
  *
  * Panels: see panels.h; unpacked by avx2. Packed input: see vnni.h.
  */
+#include "../avx2/tiles_k.h"
 #include "tiles.h"
 
 enum { TOK = 6 };
@@ -39,41 +40,6 @@ TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint
     }
 }
 
-/* msum of token t and one vector of rows: min * sum of the codes, over the 8 sub-blocks. */
-TILE_INLINE __m256i min_sum(int n_tok, const uint8_t *mins, const uint8_t *sums, int t, int v)
-{
-    __m256i m = _mm256_madd_epi16(broadcast_4(sums + t * 4), load_i(mins + v * 32));
-    #pragma GCC unroll 3
-    for (int j = 1; j < PANEL_SUBS / 2; j++)
-        m = _mm256_add_epi32(m, _mm256_madd_epi16(broadcast_4(sums + (j * n_tok + t) * 4),
-                                                  load_i(mins + j * PANEL_SET + v * 32)));
-    return m;
-}
-
-/* acc = fma(d * d_x, isum, acc), then acc = fma(-(dmin * d_x), msum, acc). */
-TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *isum,
-                                float *acc)
-{
-    const float *d = (const float *)(w + k_panel_d(type)), *dmin = d + PN_PANEL;
-    const float *dx = (const float *)(x + K_PACK_D * n_tok);
-    #pragma GCC unroll 6
-    for (int t = 0; t < n_tok; t++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < ROW_VECS; v++) {
-            const __m256 dt = _mm256_broadcast_ss(dx + t);
-            float *a = acc + (t * ROW_VECS + v) * LANES;
-            __m256 sum = _mm256_fmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(d + v * LANES)),
-                                         _mm256_cvtepi32_ps(load_i(isum + t * ROW_VECS + v)), _mm256_load_ps(a));
-            if (k_has_min(type)) {
-                __m256i m = min_sum(n_tok, w + k_panel_mins(type), x + K_PACK_SUMS * n_tok, t, v);
-                sum = _mm256_fnmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(dmin + v * LANES)), _mm256_cvtepi32_ps(m), sum);
-            }
-            KEEP(sum);
-            _mm256_store_ps(a, sum);
-        }
-    }
-}
-
 TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, int n, float *y, size_t ldy)
 {
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
@@ -85,7 +51,8 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
             store_i(isum + i, _mm256_setzero_si256());
         for (int j = 0; j < PANEL_SUBS; j++)
             sub_block(type, n_tok, w + j * k_panel_sub(type), x + j * K_PACK_SUB * n_tok, isum);
-        block_epilogue(type, n_tok, w, x, isum, acc);
+        k_block_epilogue(type, n_tok, w, x + K_PACK_SUMS * n_tok, (const float *)(x + K_PACK_D * n_tok), isum,
+                         acc);
         BLOCK_END();
     }
     acc_store(acc, n_tok, y, ldy);

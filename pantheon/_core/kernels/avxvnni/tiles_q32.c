@@ -2,6 +2,7 @@
  *
  * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Packed input: see vnni.h.
  */
+#include "../avx2/tiles_q32.h"
 #include "tiles.h"
 
 enum { TOK = 6 };
@@ -23,27 +24,6 @@ TILE_INLINE void block_sums(pn_type type, int n_tok, const uint8_t *w, const uin
     }
 }
 
-/* acc = fma(d_w * d_x, isum, acc), then acc = fma(s_x, m, acc). */
-TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *s,
-                                float *acc)
-{
-    const float *d = (const float *)(w + Q32_D), *m = (const float *)(w + Q32_M);
-    const float *dx = (const float *)(x + Q32_PACK_D * n_tok), *sx = (const float *)(x + Q32_PACK_S * n_tok);
-    #pragma GCC unroll 6
-    for (int t = 0; t < n_tok; t++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < ROW_VECS; v++) {
-            float *a = acc + (t * ROW_VECS + v) * LANES;
-            __m256 scale = _mm256_mul_ps(_mm256_broadcast_ss(dx + t), _mm256_load_ps(d + v * LANES));
-            __m256 sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(s[2 * t + v]), _mm256_load_ps(a));
-            if (q32_has_min(type))
-                sum = _mm256_fmadd_ps(_mm256_broadcast_ss(sx + t), _mm256_load_ps(m + v * LANES), sum);
-            KEEP(sum);
-            _mm256_store_ps(a, sum);
-        }
-    }
-}
-
 TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, int n, float *y, size_t ldy)
 {
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
@@ -51,7 +31,8 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
     for (int b = 0; b < n / 32; b++, w += q32_panel_block(type), x += Q32_PACK_BLOCK * n_tok) {
         __m256i s[TOK * ROW_VECS];
         block_sums(type, n_tok, w, x, s);
-        block_epilogue(type, n_tok, w, x, s, acc);
+        q32_block_epilogue(type, n_tok, (const float *)(w + Q32_D), (const float *)(w + Q32_M),
+                           (const float *)(x + Q32_PACK_D * n_tok), (const float *)(x + Q32_PACK_S * n_tok), s, acc);
         BLOCK_END();
     }
     acc_store(acc, n_tok, y, ldy);
