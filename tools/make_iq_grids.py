@@ -15,8 +15,8 @@ GRIDS = {
 }
 
 HEAD = """\
-/* Grids of the IQ types, made by tools/make_iq_grids.py. A row is 8 values of 2 bits or 4 values of 4 bits, the first one
- * in the lowest bits; each is an index into the grid's list of values. */
+/* Grids of the IQ types, made by tools/make_iq_grids.py. A row is 8 values of 2 bits or 4 values of 4 bits, the first
+ * one in the lowest bits; each is an index into the grid's list of values. */
 #ifndef PN_IQ_GRIDS_H
 #define PN_IQ_GRIDS_H
 

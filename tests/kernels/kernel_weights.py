@@ -25,7 +25,7 @@ def block_size(name):
 
 
 def dequantized(name, rows):
-    """(n_rows, row_bytes) uint8 -> (n_rows, n) float32, by the gguf package (by their definition where it lacks a type)."""
+    """(n_rows, row_bytes) uint8 -> (n_rows, n) float32, by the gguf package (by definition where it lacks a type)."""
     if name in ("Q1_0", "Q2_0"):
         blocks = rows.reshape(-1, 18)
         d = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
@@ -109,7 +109,7 @@ def fma(a, b, c):
 
 
 def rule_float(weights, x):
-    """F32, F16, BF16: 32 running sums, a fixed tree, the last n % 8 elements in order. (n,), (n,) float32 -> float32."""
+    """F32, F16, BF16, (n,) each: 32 running sums, a fixed tree, the last n % 8 elements in order."""
     whole = len(x) // 8 * 8
     acc = [np.float32(0)] * 32
     for i in range(whole):

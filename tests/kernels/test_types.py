@@ -11,7 +11,7 @@ import pytest
 from pantheon._core.kernels import table
 
 sys.path.insert(0, str(Path(__file__).parent))
-import kernel_weights as weights  # noqa: E402
+import kernel_weights as weights
 
 LEVELS = table.levels_supported()
 ABOVE_REF = [level for level in LEVELS if level != "ref"]
@@ -105,10 +105,7 @@ def test_reference_is_close_to_the_real_product(name):
     n = 1024
     rows = weights.random_rows(rng, name, 16, n)
     x = weights.activations(rng, act_of(name), n)
-    if "f" in x:
-        values = x["f"].astype(float)
-    else:
-        values = x["q"] * np.repeat(x["d"].astype(float), n // len(x["d"]))
+    values = x["f"].astype(float) if "f" in x else x["q"] * np.repeat(x["d"].astype(float), n // len(x["d"]))
     matrix = weights.dequantized(name, rows).astype(float)
     _, by1 = table.matvec("ref", name, rows, n, x)
     # The offset form of Q5_1 rounds m + 16 d, and minimums cancel: the error is relative to the sum of magnitudes.
@@ -181,7 +178,7 @@ def test_sums_are_exact_with_power_of_two_scales(name, level):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", TYPES)
 def test_nothing_outside_the_rows_is_read(name, level):
-    """Rows between two pages that may not be touched: a read before the first or after the last byte ends the process."""
+    """Rows between two pages that may not be touched: a read outside them ends the process."""
     page = mmap.PAGESIZE
     rng = rng_of("guard", name)
     n = 45 if name in weights.FLOATS else weights.block_size(name)[0]

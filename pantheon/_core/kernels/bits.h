@@ -26,7 +26,8 @@ static inline float pn_bits_to_f32(uint32_t bits)
     return f;
 }
 
-/* IEEE half to float, exact: subnormals, infinities and NaN included (a signalling NaN becomes quiet, as in hardware). */
+/* IEEE half to float, exact: subnormals, infinities and NaN included (a signalling NaN becomes quiet, as in
+ * hardware). */
 static inline float pn_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, em = h & 0x7FFF;

@@ -1,5 +1,5 @@
-/* The levels of this build and their tables. A new level is one row of LEVELS; a new family of functions is one name in a
- * level's list. PN_HAVE_<LEVEL> says which kernel folders were compiled. */
+/* The levels of this build and their tables. A new level is one row of LEVELS; a new family of functions is one name
+ * in a level's list. PN_HAVE_<LEVEL> says which kernel folders were compiled. */
 #include <pthread.h>
 #include <string.h>
 

@@ -107,7 +107,7 @@ def type_info(str type_name, str level="ref"):
 
 
 def dequantize(str level, str type_name, bytes row, int64_t n):
-    """n elements of one row as float32 (n,); n is a multiple of the block and ``row`` holds exactly that many blocks."""
+    """n elements of one row as float32 (n,). ValueError: ``row`` is not exactly that many elements."""
     cdef const pn_type_ops *ops = _type_ops(level, type_name)
     if n < 0 or n % ops.block or len(row) != n // ops.block * ops.block_bytes:
         raise ValueError(f"{len(row)} bytes are not {n} elements of {type_name}")
@@ -116,11 +116,16 @@ def dequantize(str level, str type_name, bytes row, int64_t n):
     return np.asarray(out)[:n]
 
 
+cdef enum:
+    TOKEN = 2  # which of the input vectors matvec uses
+
+
 def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act):
     """Products of weight rows with one input vector, by dot8 and by dot1.
 
-    rows is (n_rows, row_bytes) uint8 with n_rows a multiple of 8. act is a dict of the arrays of pn_act that the type reads:
-    "f" (n,) float32, "q" (n,) int8, "d" float32, "s" float32, "bsum" int32, "sum" int16. The rows are read where they are.
+    rows is (n_rows, row_bytes) uint8, n_rows a multiple of 8; act is a dict of the pn_act arrays that the type reads:
+    "f" (n,) float32, "q" (n,) int8, "d" float32, "s" float32, "bsum" int32, "sum" int16. The vector becomes the last of
+    three, so that a product which looks at the wrong one is wrong. The rows are read where they are.
     Returns two float32 arrays (n_rows,): dot8 with the rows r, r + g, ... of a group (g = n_rows / 8), and dot1.
     """
     cdef const pn_type_ops *ops = _type_ops(level, type_name)
@@ -132,7 +137,7 @@ def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act):
     cdef pn_act x
     memset(&x, 0, sizeof(x))
     x.n = n
-    x.n_tok = 1
+    x.n_tok = TOKEN + 1
     cdef const float[::1] f
     cdef int8_t[::1] q
     cdef float[::1] d
@@ -161,21 +166,23 @@ def matvec(str level, str type_name, const uint8_t[:, ::1] rows, int n, act):
     g = n_rows // 8
     with nogil:
         for r in range(g):
-            ops.dot8(&rows[0, 0] + r * stride, g * stride, &x, 0, &by8[r], g)
+            ops.dot8(&rows[0, 0] + r * stride, g * stride, &x, TOKEN, &by8[r], g)
         for r in range(n_rows):
-            ops.dot1(&rows[0, 0] + r * stride, &x, 0, &by1[r])
+            ops.dot1(&rows[0, 0] + r * stride, &x, TOKEN, &by1[r])
     return np.asarray(by8), np.asarray(by1)
 
 
 def _exact(array, dtype, n):
-    """A copy of array with this type and length, 64-byte aligned as the engine's own arrays are."""
+    """array (n,) behind TOKEN rows of ones, the whole 64-byte aligned as the engine's own arrays are."""
     array = np.asarray(array)
     if array.dtype != dtype or array.shape != (n,):
         raise ValueError(f"{array.dtype} {array.shape} given, {np.dtype(dtype)} ({n},) needed")
-    buffer = np.empty(array.nbytes + 63, np.uint8)
+    nbytes = (TOKEN + 1) * array.nbytes
+    buffer = np.empty(nbytes + 63, np.uint8)
     start = -buffer.ctypes.data % 64
-    out = buffer[start:start + array.nbytes].view(dtype)
-    out[:] = array
+    out = buffer[start:start + nbytes].view(dtype)
+    out[:] = 1
+    out[TOKEN * n:] = array
     return out
 
 

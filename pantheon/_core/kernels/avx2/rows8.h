@@ -1,8 +1,8 @@
 /* Eight rows at once, straight from the file's own layout.
  *
- * Rows r and r + 4 share a vector: 16 bytes of row r in the low half, of row r + 4 in the high half. Four such vectors hold
- * partial sums of all eight rows, and the trees below end with row r in 32-bit lane r. The rows are any distance apart;
- * nothing outside a row's own blocks is read.
+ * Rows r and r + 4 share a vector: 16 bytes of row r in the low half, of row r + 4 in the high half. Four such
+ * vectors hold partial sums of all eight rows, and the trees below end with row r in 32-bit lane r. The rows are any
+ * distance apart; nothing outside a row's own blocks is read.
  */
 #ifndef PN_AVX2_ROWS8_H
 #define PN_AVX2_ROWS8_H
@@ -58,7 +58,8 @@ PN_INLINE __m256i tree8_epi32(const __m256i t[8])
 {
     __m256i s[4];
     for (int r = 0; r < 4; r++)
-        s[r] = _mm256_add_epi32(_mm256_blend_epi32(t[r], t[r + 4], 0xF0), _mm256_permute2x128_si256(t[r], t[r + 4], 0x21));
+        s[r] = _mm256_add_epi32(_mm256_blend_epi32(t[r], t[r + 4], 0xF0),
+                                _mm256_permute2x128_si256(t[r], t[r + 4], 0x21));
     return tree_epi32(s);
 }
 
@@ -111,7 +112,8 @@ PN_INLINE void store8(float *out, size_t os, __m256 v)
         out[r * os] = lane[r];
 }
 
-/* One row is eight times the same row: rows that are left over are few, and their bits are then the same for certain. */
+/* One row is eight times the same row: rows that are left over are few, and their bits are then the same for
+ * certain. */
 #define PN_DOT1_FROM_DOT8(type) \
     static void type##_dot1(const uint8_t *row, const pn_act *x, int t, float *out) \
     { \

@@ -57,8 +57,9 @@ PN_INLINE void float_dot1(load8 at8, load1 at1, int bytes, const uint8_t *w, con
     *out = finish(at1, bytes, w, xf, x->n, acc);
 }
 
-/* The rows take turns every PART elements, so that eight streams are read at once and the input's part stays in cache. */
-enum { PART = 128 };
+/* The rows take turns every PART elements, so that eight streams are read at once and the input's part stays in
+ * cache. */
+enum { PART = 64 };
 
 PN_INLINE void float_dot8(load8 at8, load1 at1, int bytes, const uint8_t *w, size_t stride, const pn_act *x, int t,
                           float *out, size_t os)

@@ -1,8 +1,8 @@
 /* Q4_K and Q5_K: eight groups of 32 codes, each with a 6-bit scale and minimum. */
 #include "rows8.h"
 
-/* The 6-bit pairs of two rows: per half, 8 bytes of scales, then 8 of minimums. Reads 16 bytes where the pairs take 12; the
- * other 4 are the block's own. */
+/* The 6-bit pairs of two rows: per half, 8 bytes of scales, then 8 of minimums. Reads 16 bytes where the pairs take
+ * 12; the other 4 are the block's own. */
 PN_INLINE __m256i k4_scales(const uint8_t *low, const uint8_t *high)
 {
     __m256i v = pair128(low, high);
@@ -20,7 +20,8 @@ PN_INLINE __m256i q5_bit(__m256i h, int j)
     return _mm256_and_si256(moved, _mm256_set1_epi8(16));
 }
 
-/* Four 32-bit partial sums a row of scale * code * activation over one block; p and p4 are the blocks of rows r and r + 4. */
+/* Four 32-bit partial sums a row of scale * code * activation over one block; p and p4 are the blocks of rows r and
+ * r + 4. */
 PN_INLINE __m256i q45_k_sums(const uint8_t *p, const uint8_t *p4, int five, __m256i scales16, const int8_t *x)
 {
     const __m256i low4 = _mm256_set1_epi8(15);
@@ -32,7 +33,8 @@ PN_INLINE __m256i q45_k_sums(const uint8_t *p, const uint8_t *p4, int five, __m2
     }
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) { /* 64 codes: group 2c in the low nibbles, 2c + 1 in the high ones */
-        __m256i u = pair128(p + qs + 32 * c, p4 + qs + 32 * c), v = pair128(p + qs + 32 * c + 16, p4 + qs + 32 * c + 16);
+        const uint8_t *w = p + qs + 32 * c, *w4 = p4 + qs + 32 * c;
+        __m256i u = pair128(w, w4), v = pair128(w + 16, w4 + 16);
         __m256i ul = _mm256_and_si256(u, low4), uh = _mm256_and_si256(_mm256_srli_epi16(u, 4), low4);
         __m256i vl = _mm256_and_si256(v, low4), vh = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
         if (five) {
@@ -42,18 +44,22 @@ PN_INLINE __m256i q45_k_sums(const uint8_t *p, const uint8_t *p4, int five, __m2
             vh = _mm256_or_si256(vh, q5_bit(h1, 2 * c + 1));
         }
         const int8_t *xc = x + 64 * c;
-        g[2 * c] = _mm256_add_epi16(_mm256_maddubs_epi16(ul, twice128(xc)), _mm256_maddubs_epi16(vl, twice128(xc + 16)));
+        g[2 * c] = _mm256_add_epi16(_mm256_maddubs_epi16(ul, twice128(xc)),
+                                    _mm256_maddubs_epi16(vl, twice128(xc + 16)));
         g[2 * c + 1] = _mm256_add_epi16(_mm256_maddubs_epi16(uh, twice128(xc + 32)),
                                         _mm256_maddubs_epi16(vh, twice128(xc + 48)));
     }
     /* Groups in 32-bit lanes of two 16-bit sums: 0 1 0 1, 2 3 2 3, ... */
-    __m256i g01 = fold_epi16(g[0], g[1]), g23 = fold_epi16(g[2], g[3]), g45 = fold_epi16(g[4], g[5]), g67 = fold_epi16(g[6], g[7]);
+    __m256i g01 = fold_epi16(g[0], g[1]), g23 = fold_epi16(g[2], g[3]);
+    __m256i g45 = fold_epi16(g[4], g[5]), g67 = fold_epi16(g[6], g[7]);
     __m256i s0 = _mm256_unpacklo_epi16(scales16, scales16), s1 = _mm256_unpackhi_epi16(scales16, scales16);
     if (!five) /* 16 products fit 16 bits: one more level before the scales */
         return _mm256_add_epi32(_mm256_madd_epi16(_mm256_add_epi16(LAST_LEVEL(g01, g23)), s0),
                                 _mm256_madd_epi16(_mm256_add_epi16(LAST_LEVEL(g45, g67)), s1));
-    __m256i a = _mm256_madd_epi16(g01, _mm256_shuffle_epi32(s0, 0x44)), b = _mm256_madd_epi16(g23, _mm256_shuffle_epi32(s0, 0xEE));
-    __m256i c = _mm256_madd_epi16(g45, _mm256_shuffle_epi32(s1, 0x44)), d = _mm256_madd_epi16(g67, _mm256_shuffle_epi32(s1, 0xEE));
+    __m256i a = _mm256_madd_epi16(g01, _mm256_shuffle_epi32(s0, 0x44));
+    __m256i b = _mm256_madd_epi16(g23, _mm256_shuffle_epi32(s0, 0xEE));
+    __m256i c = _mm256_madd_epi16(g45, _mm256_shuffle_epi32(s1, 0x44));
+    __m256i d = _mm256_madd_epi16(g67, _mm256_shuffle_epi32(s1, 0xEE));
     return _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
 }
 

@@ -1,13 +1,15 @@
-/* Q5_0 and Q5_1. Eight products of a 5-bit code and an activation fit 16 bits (8 * 31 * 127 = 31496): the sums go to 32 bits
- * one tree level before the end. */
+/* Q5_0 and Q5_1. Eight products of a 5-bit code and an activation fit 16 bits (8 * 31 * 127 = 31496): the sums go to
+ * 32 bits one tree level before the end. */
 #include "rows8.h"
 
-/* Lane r: sum of unsigned code * activation of row r's block; qh and qs are where row 0 has its fifth bits and nibbles. */
+/* Lane r: sum of unsigned code * activation of row r's block; qh and qs are where row 0 has its fifth bits and
+ * nibbles. */
 PN_INLINE __m256i q5_sums(const uint8_t *qh, const uint8_t *qs, size_t stride, const int8_t *x)
 {
     const __m256i low4 = _mm256_set1_epi8(15), bit4 = _mm256_set1_epi8(16), one = _mm256_set1_epi16(1);
-    /* The 32 fifth bits of a row as the dwords h, h << 4, ...: then bit i of element i stands at place 4 + i % 4 of a byte.
-     * A byte shuffle puts that byte under element i, the mask keeps the bit, and a minimum makes 16 of 16, 32, 64 and 128. */
+    /* The 32 fifth bits of a row as the dwords h, h << 4, ...: then bit i of element i stands at place 4 + i % 4 of
+     * a byte. A byte shuffle puts that byte under element i, the mask keeps the bit, and a minimum makes 16 of 16,
+     * 32, 64 and 128. */
     const __m256i up = _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4);
     const __m256i to_low = _mm256_setr_epi8(4, 4, 4, 4, 0, 0, 0, 0, 5, 5, 5, 5, 1, 1, 1, 1,
                                             4, 4, 4, 4, 0, 0, 0, 0, 5, 5, 5, 5, 1, 1, 1, 1);

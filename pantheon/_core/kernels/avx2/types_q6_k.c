@@ -1,9 +1,9 @@
-/* Q6_K: sixteen groups of 16 codes with signed 8-bit scales. One row a vector; the offset of 32 is taken off through the sums
- * of the activations. */
+/* Q6_K: sixteen groups of 16 codes with signed 8-bit scales. One row a vector; the offset of 32 is taken off through
+ * the sums of the activations. */
 #include "rows8.h"
 
-/* Scales as the sums need them: even groups in the low half, odd groups in the high half, because 32 codes in one vector are
- * two groups. Scale j of the halves then belongs to groups 2j and 2j + 1. */
+/* Scales as the sums need them: even groups in the low half, odd groups in the high half, because 32 codes in one
+ * vector are two groups. Scale j of the halves then belongs to groups 2j and 2j + 1. */
 PN_INLINE __m256i even_odd_scales(const uint8_t *sc)
 {
     const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);

@@ -1,8 +1,9 @@
 /* The definition of a product with quantised weights, written once for every type.
  *
- * A type gives one function that unpacks a block into small integers and scales; what it means to dequantise the block
- * and to multiply it with quantised activations follows here. Sums are exact integers within a block (or a sub-block with a
- * float scale of its own); between blocks there is one float accumulator and one fused multiply-add per scale, in order.
+ * A type gives one function that unpacks a block into small integers and scales; what it means to dequantise the
+ * block and to multiply it with quantised activations follows here. Sums are exact integers within a block (or a
+ * sub-block with a float scale of its own); between blocks there is one float accumulator and one fused multiply-add
+ * per scale, in order.
  */
 #ifndef PN_REF_BLOCKS_H
 #define PN_REF_BLOCKS_H
@@ -30,7 +31,8 @@ typedef struct pn_codes {
 
 typedef void (*pn_unpack_codes)(const uint8_t *block, pn_codes *c);
 
-PN_INLINE void pn_codes_dequant(pn_unpack_codes unpack, int size, int bytes, int sub, const uint8_t *w, float *out, int64_t n)
+PN_INLINE void pn_codes_dequant(pn_unpack_codes unpack, int size, int bytes, int sub, const uint8_t *w, float *out,
+                               int64_t n)
 {
     pn_codes c;
     for (; n > 0; n -= size, w += bytes, out += size) {
@@ -40,7 +42,8 @@ PN_INLINE void pn_codes_dequant(pn_unpack_codes unpack, int size, int bytes, int
     }
 }
 
-PN_INLINE float pn_codes_dot(pn_unpack_codes unpack, int size, int bytes, int sub, const uint8_t *w, const pn_act *x, int t)
+PN_INLINE float pn_codes_dot(pn_unpack_codes unpack, int size, int bytes, int sub, const uint8_t *w, const pn_act *x,
+                            int t)
 {
     const int8_t *xq = x->q + (size_t)t * x->n;
     const float *xd = x->d + (size_t)t * (x->n / 32);
@@ -117,7 +120,8 @@ PN_INLINE float pn_super_dot(pn_unpack_super unpack, int bytes, int has_min, con
                 pn_super_dot(type##_unpack, bytes, has_min, w, x, t))
 
 #define PN_REF_SET(k, id, type_name, size, bytes, act_kind, prefix) \
-    (k)->type[id] = (pn_type_ops){.name = type_name, .block = size, .block_bytes = bytes, .act = act_kind, .level = "ref", \
+    (k)->type[id] = (pn_type_ops){.name = type_name, .block = size, .block_bytes = bytes, .act = act_kind, \
+                                  .level = "ref", \
                                   .dequant = prefix##_dequant, .dot8 = prefix##_dot8, .dot1 = prefix##_dot1}
 
 #endif

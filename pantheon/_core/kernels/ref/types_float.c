@@ -1,5 +1,5 @@
-/* F32, F16, BF16: the input stays float. 32 running sums, element i in sum i % 32; whole groups of 8 go there, then one fixed
- * tree, then what is left of the row (fewer than 8 elements) in order. Every multiply-add is fused. */
+/* F32, F16, BF16: the input stays float. 32 running sums, element i in sum i % 32; whole groups of 8 go there, then
+ * one fixed tree, then what is left of the row (fewer than 8 elements) in order. Every multiply-add is fused. */
 #include "blocks.h"
 
 PN_INLINE float f32_at(const uint8_t *w, int64_t i) { return pn_bits_to_f32(pn_load32(w + 4 * i)); }

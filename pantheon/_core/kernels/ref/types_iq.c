@@ -1,5 +1,5 @@
-/* IQ1, IQ2, IQ3: codes are rows of a grid, eight (IQ3: four) values at a time, with separate signs and odd integer scales
- * 2s + 1. The constant factor of a type is a power of two and joins d. */
+/* IQ1, IQ2, IQ3: codes are rows of a grid, eight (IQ3: four) values at a time, with separate signs and odd integer
+ * scales 2s + 1. The constant factor of a type is a power of two and joins d. */
 #include "blocks.h"
 #include "iq_grids.h"
 

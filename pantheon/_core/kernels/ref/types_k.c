@@ -1,7 +1,7 @@
 /* Q2_K to Q6_K: super-blocks of 256 with integer scales per 16 or 32 elements and f16 scales for the whole.
  *
- * Indices, with element i = 128n + 32g + l: in Q2_K, Q3_K and Q6_K the two-bit fields of byte 32n + l belong to g = 0..3;
- * k = i / 16 is the sub-block of a scale. */
+ * Indices, with element i = 128n + 32g + l: in Q2_K, Q3_K and Q6_K the two-bit fields of byte 32n + l belong to g =
+ * 0..3; k = i / 16 is the sub-block of a scale. */
 #include "blocks.h"
 
 static void q2_k_unpack(const uint8_t *b, pn_super *s)

@@ -1,5 +1,5 @@
-/* Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: blocks of 32 with f16 scales. In the 4- and 5-bit types element j and j + 16 share byte j,
- * j in the low nibble; the fifth bits of the 5-bit types are one 32-bit word, bit i for element i. */
+/* Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: blocks of 32 with f16 scales. In the 4- and 5-bit types element j and j + 16 share
+ * byte j, j in the low nibble; the fifth bits of the 5-bit types are one 32-bit word, bit i for element i. */
 #include "blocks.h"
 
 static void q4_0_unpack(const uint8_t *b, pn_codes *c)
