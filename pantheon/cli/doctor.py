@@ -48,6 +48,8 @@ def collect() -> dict[str, dict[str, Any]]:
 
 def memory() -> dict[str, int | None]:
     """Bytes of memory that this machine has and that are free to take, before any container limit."""
+    total: int | None
+    available: int | None
     try:
         with open("/proc/meminfo", encoding="ascii") as f:
             lines = dict(line.split(":", 1) for line in f)
