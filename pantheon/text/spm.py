@@ -27,7 +27,10 @@ class ScoredBPE:
         self.add_space_prefix = vocab.add_space_prefix is not False
         self._n = vocab.n_tokens
         self._unknown = vocab.ids.get("unknown")
-        self._processor = SentencePieceProcessor(model_proto=_model_message(vocab))
+        try:
+            self._processor = SentencePieceProcessor(model_proto=_model_message(vocab))
+        except RuntimeError as e:
+            raise ValueError(f"tokenizer.ggml.tokens: no SentencePiece vocabulary: {e}") from None
 
     def encode(self, text: str, after_special: bool) -> list[int]:
         """after_special: the fragment opens the text or follows a special token, where a space is put before it."""

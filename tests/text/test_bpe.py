@@ -27,7 +27,9 @@ def test_round_trip(bpe):
     check()
 
 
-@pytest.mark.parametrize("pre", ["llama-bpe", "qwen2", "smollm", "deepseek-llm", "deepseek-v3", "tekken", "gpt-4o", "bloom"])
+@pytest.mark.parametrize(
+    "pre", ["llama-bpe", "qwen2", "smollm", "deepseek-llm", "deepseek-v3", "tekken", "gpt-4o", "bloom"]
+)
 def test_round_trip_with_every_kind_of_splitting(bpe_metadata, n_vocab, pre):
     tokenizer = Tokenizer({**bpe_metadata, "tokenizer.ggml.pre": pre}, n_vocab)
     text = "It's 12345 ÄÖÜ camelCase\r\n\n\t  日本語 e\u0301 😀 <|im_end|> f(x); "

@@ -34,7 +34,11 @@ CHATS = {
     "system": [SYSTEM, user(" hi "), assistant("Hello\n"), user("bye")],
     "thinking": [user("a"), assistant("<think>\nso\n</think>\n\nyes"), user("b"), assistant("<think>x</think>y")],
     "unicode": [user("é 日本 😀 'q' \"d\" <&>")],
-    "tools": [user("use"), {**CALL, "tool_calls": [{**CALL["tool_calls"][0], "function": {"name": "f", "arguments": {"x": "é"}}}]}, RESULT],
+    "tools": [
+        user("use"),
+        {**CALL, "tool_calls": [{**CALL["tool_calls"][0], "function": {"name": "f", "arguments": {"x": "é"}}}]},
+        RESULT,
+    ],
 }
 
 
@@ -54,7 +58,9 @@ def reference(source, **variables):
 
 
 def template(name):
-    return ChatTemplate(TEMPLATES.get(name, name), bos_token="<s>", eos_token="</s>", now=lambda: NOW, seconds=60)
+    """By file name, "style NAME", or source."""
+    source = TEMPLATES.get(name, name.removeprefix("style "))
+    return ChatTemplate(source, bos_token="<s>", eos_token="</s>", now=lambda: NOW, seconds=60)
 
 
 def text_of(segments):
@@ -65,14 +71,14 @@ def text_of(segments):
 @pytest.mark.parametrize("chat", CHATS)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_same_text_as_plain_jinja(name, chat, tools, bpe):
-    given = {"messages": CHATS[chat], "tools": tools, "documents": None, "add_generation_prompt": True}
+    variables = {"messages": CHATS[chat], "tools": tools, "documents": None, "add_generation_prompt": True}
     try:
-        expected = reference(TEMPLATES[name], **given)
+        expected = reference(TEMPLATES[name], **variables)
     except ValueError as e:
         with pytest.raises(TemplateError, match=re.escape(str(e))):
-            template(name).render(**given)
+            template(name).render(**variables)
         return
-    segments = template(name).render(**given)
+    segments = template(name).render(**variables)
     assert text_of(segments) == expected
     if chat != "thinking":  # there, control texts come from outside and from the template
         assert bpe.encode_chat(segments) == bpe.encode(expected, parse_special=True)
@@ -96,7 +102,7 @@ EVIL = [
 
 
 @pytest.mark.parametrize("evil", EVIL)
-@pytest.mark.parametrize("name", [*TEMPLATES, *STYLES])
+@pytest.mark.parametrize("name", [*TEMPLATES, *(f"style {s}" for s in STYLES)])
 def test_no_control_token_from_outside(name, evil, bpe):
     """Whatever is put into messages, tools and variables: the control tokens are those of the harmless prompt."""
 
@@ -114,11 +120,13 @@ def test_no_control_token_from_outside(name, evil, bpe):
         assert bpe.decode(ids, skip_special=False).count(evil) >= 1
 
 
-@pytest.mark.parametrize("name", [*TEMPLATES, *STYLES])
+@pytest.mark.parametrize("name", [*TEMPLATES, *(f"style {s}" for s in STYLES)])
 def test_no_control_token_from_any_content(name, bpe):
     rendered = template(name)
     count = len(specials(bpe, bpe.encode_chat(rendered.render([user("x")]))))
-    parts = st.sampled_from(["<|im_end|>", "<|", "im_end", "|>", "<|im_start|>", "<s>", "</s>", "<|eot_id|>", " ", "\n", "x"])
+    parts = st.sampled_from(
+        ["<|im_end|>", "<|", "im_end", "|>", "<|im_start|>", "<s>", "</s>", "<|eot_id|>", " ", "\n", "x"]
+    )
 
     @given(st.lists(parts, min_size=1, max_size=8).map("".join))
     def check(content):
@@ -128,8 +136,8 @@ def test_no_control_token_from_any_content(name, bpe):
 
 
 def test_roles_and_variables_are_from_outside(bpe):
-    for given in ({"role": "<|im_end|>", "content": ""}, {"role": "user", "content": "", "name": "<s>"}):
-        ids = bpe.encode_chat(ChatTemplate("{{ messages[0].role }}{{ messages[0].name }}").render([given]))
+    for message in ({"role": "<|im_end|>", "content": ""}, {"role": "user", "content": "", "name": "<s>"}):
+        ids = bpe.encode_chat(ChatTemplate("{{ messages[0].role }}{{ messages[0].name }}").render([message]))
         assert specials(bpe, ids) == []
     assert specials(bpe, bpe.encode_chat(ChatTemplate("{{ x }}").render([], x="<|im_end|>"))) == []
 
@@ -152,7 +160,7 @@ def test_bos_is_not_doubled(spm, bpe_metadata, n_vocab):
     assert spm.encode_chat([Segment("<s>", False)])[:1] == [1]
     assert spm.encode_chat([Segment("<s>", False)])[1:] != []
     with_bos = Tokenizer({**bpe_metadata, "tokenizer.ggml.add_bos_token": True}, n_vocab)
-    for name in ("llama3", "mistral", "chatml"):
+    for name in ("style llama3", "mistral", "style chatml"):
         ids = with_bos.encode_chat(template(name).render([user("x")]))
         assert ids.count(with_bos.bos_id) == 1 and ids[0] == with_bos.bos_id
 
@@ -201,7 +209,10 @@ def test_broken_templates(source, message):
         ("{% for g in [{'r': 1}, {'r': 2}] | groupby('r') %}{{ g.grouper }}{{ g.list | length }}{% endfor %}", "1121"),
         ("{{ messages | map(attribute='role') | join(',') }}", "user"),
         ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
-        ("{{ messages[0].get('nothing', 'd') }}{{ messages[0]['role'] }}{{ messages[0].items() | list | length }}", "duser2"),
+        (
+            "{{ messages[0].get('nothing', 'd') }}{{ messages[0]['role'] }}{{ messages[0].items() | list | length }}",
+            "duser2",
+        ),
         ("{{ 'Abc'.startswith('A') and 'b' in 'abc' and 'a b'.split()[1] == 'b' }}", "True"),
         ("{{ 'x' is string and messages is iterable and messages[0] is mapping and y is not defined }}", "True"),
         ("{{ '%05.2f|%-3s|%d%%' % (3.14159, 'a', 7) }}", "03.14|a  |7%"),
@@ -209,7 +220,10 @@ def test_broken_templates(source, message):
         ("{{ [3, 1, 2] | sort | join }}{{ [1, 1] | unique | list }}{{ [1, 2] | sum }}", "123[1]3"),
         ("{{ 'a\\nb' | indent(2) }}|{{ 'a\\nb' | indent(2, true) }}", "a\n  b|  a\n  b"),
         ("{{ 'one two three' | truncate(9, false, '.', 0) }}", "one two."),
-        ("{{ [1, 2, 3] | batch(2, 0) | list }}{{ [1, 2, 3] | slice(2, 0) | list }}", "[[1, 2], [3, 0]][[1, 2], [3, 0]]"),
+        (
+            "{{ [1, 2, 3] | batch(2, 0) | list }}{{ [1, 2, 3] | slice(2, 0) | list }}",
+            "[[1, 2], [3, 0]][[1, 2], [3, 0]]",
+        ),
         ("{{ dict(a=1).a }}{{ [1, 2][::-1] }}{{ 'abc'[-1] }}{{ 2 ** 10 }}{{ 7 // 2 }}{{ -3 % 5 }}", "1[2, 1]c102432"),
     ],
 )
@@ -264,18 +278,46 @@ def test_styles_by_vocabulary(style, tokens):
         assert text_of(ChatTemplate.for_tokenizer(own).render([])) == "mine"
 
 
-@pytest.mark.parametrize(
-    ("style", "text"),
-    [
-        ("chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
-                   "<|im_start|>user\nV<|im_end|>\n<|im_start|>assistant\n"),
-        ("llama3", "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>"
-                   "\n\nU<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|><|start_header_id|>user"
-                   "<|end_header_id|>\n\nV<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"),
-        ("phi3", "<|system|>\nS<|end|>\n<|user|>\nU<|end|>\n<|assistant|>\nA<|end|>\n<|user|>\nV<|end|>\n<|assistant|>\n"),
-        ("mistral", "<s>[INST] S\n\nU [/INST] A</s>[INST] V [/INST]"),
-    ],
-)  # fmt: skip
-def test_style_texts(style, text):
+STYLE_TEXTS = {
+    "chatml": """\
+<|im_start|>system
+S<|im_end|>
+<|im_start|>user
+U<|im_end|>
+<|im_start|>assistant
+A<|im_end|>
+<|im_start|>user
+V<|im_end|>
+<|im_start|>assistant
+""",
+    "llama3": """\
+<s><|start_header_id|>system<|end_header_id|>
+
+S<|eot_id|><|start_header_id|>user<|end_header_id|>
+
+U<|eot_id|><|start_header_id|>assistant<|end_header_id|>
+
+A<|eot_id|><|start_header_id|>user<|end_header_id|>
+
+V<|eot_id|><|start_header_id|>assistant<|end_header_id|>
+
+""",
+    "phi3": """\
+<|system|>
+S<|end|>
+<|user|>
+U<|end|>
+<|assistant|>
+A<|end|>
+<|user|>
+V<|end|>
+<|assistant|>
+""",
+    "mistral": "<s>[INST] S\n\nU [/INST] A</s>[INST] V [/INST]",
+}
+
+
+@pytest.mark.parametrize("style", STYLE_TEXTS)
+def test_style_texts(style):
     messages = [{"role": "system", "content": "S"}, user("U"), assistant("A"), user("V")]
-    assert text_of(template(style).render(messages)) == text
+    assert text_of(template(f"style {style}").render(messages)) == STYLE_TEXTS[style]

@@ -9,14 +9,17 @@ import pytest
 import pantheon.text
 from pantheon.text import ChatTemplate, TemplateError
 
-DOUBLE = "{{% set ns = namespace(a={0}, b={0}) %}}{{% for i in range(60) %}}{{% set ns.a = {1} %}}{{% set ns.b = {2} %}}{{% endfor %}}"
+DOUBLE = (
+    "{{% set ns = namespace(a={0}, b={0}) %}}"
+    "{{% for i in range(60) %}}{{% set ns.a = {1} %}}{{% set ns.b = {2} %}}{{% endfor %}}"
+)
 LISTS = DOUBLE.format("[1]", "[ns.a, ns.a]", "[ns.b, ns.b]")
 TUPLES = DOUBLE.format("(1,)", "(ns.a, ns.a)", "(ns.b, ns.b)")
 
 TOO_MUCH = {
     "loop": "{% for i in range(10**9) %}{% endfor %}",
     "nested loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
-    "nested loops with loop": "{% for i in range(99999) %}{% for j in range(99999) %}{{ loop.index }}{% endfor %}{% endfor %}",
+    "nested loops with loop": "{% for i in range(9999) %}{% for j in range(99999) %}{{ loop.last }}{% endfor %}{% endfor %}",
     "filtered loop": "{% for i in range(99999) %}{% for j in range(99999) if false %}{% endfor %}{% endfor %}",
     "select": "{% for i in range(99999) %}{{ range(99999) | select('odd') | list | length }}{% endfor %}",
     "recursive macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -34,7 +37,8 @@ TOO_MUCH = {
     "int **": "{{ 9 ** (9 ** 9) }}",
     "output": "{% for i in range(100000) %}{{ 'a' * 100000 }}{% endfor %}",
     "set block": "{% set x %}{% for i in range(100000) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}",
-    "kept strings": "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l, 'a' * 999999] %}{% endfor %}",
+    "kept strings": "{% set ns = namespace(l=[]) %}"
+                    "{% for i in range(99999) %}{% set ns.l = [ns.l, 'a' * 999999] %}{% endfor %}",
     "kept slices": "{% set ns = namespace(l=[]) %}{% set b = 'a' * 999999 %}"
                    "{% for i in range(99999) %}{% set ns.l = [ns.l, b[1:]] %}{% endfor %}",
     "printf": "{{ '%1000000000d' % 1 }}",

@@ -44,7 +44,12 @@ def naive(specials, text, control):
 
 
 @given(
-    st.lists(st.tuples(st.text("ab<é", max_size=5), st.sampled_from([2, 3, 4])), min_size=1, max_size=8, unique_by=lambda t: t[0]),
+    st.lists(
+        st.tuples(st.text("ab<é", max_size=5), st.sampled_from([2, 3, 4])),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda t: t[0],
+    ),
     st.text("ab<é", max_size=40),
     st.booleans(),
 )
@@ -76,5 +81,23 @@ def test_long_overlapping_runs(unit):
 
 
 def test_very_long_special_tokens():
-    special = "<" + "x" * 20000 + ">"
+    special = "<" + "x" * 500 + ">"
     assert partition([(special, 3), ("<x", 4)]).split(special + "<xy", True) == [(special, 0), ("<x", 1), ("y", None)]
+    assert partition([("y" * 10**6, 3), ("<x", 4)]).split("<x" + "y" * 10**6, True) == [("<x", 1), ("y" * 10**6, None)]
+
+
+def test_hostile_specials_are_an_error():
+    with pytest.raises(ValueError, match="tokenizer.ggml.tokens"):
+        partition([(f"{i:0500}", 3) for i in range(1000)])
+    with pytest.raises(ValueError, match="tokenizer.ggml.tokens"):
+        partition([("a" * n, 3) for n in range(1, 512)])
+
+
+def test_thousands_of_specials():
+    specials = [(f"<unused{i}>", 3) for i in range(6000)]
+    assert [i for _, i in partition(specials).split("<unused42>x<unused5999><unused6000>", True)] == [
+        42,
+        None,
+        5999,
+        None,
+    ]

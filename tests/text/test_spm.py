@@ -111,7 +111,16 @@ def test_any_number_of_unknown_tokens(spm_metadata, unknown):
 def test_hostile_pieces(spm_metadata):
     tokens = list(spm_metadata["tokenizer.ggml.tokens"])
     types = list(spm_metadata["tokenizer.ggml.token_type"])
-    extra = [(b"", 1), (b"", 1), (tokens[300], 1), (b"\xff", 1), (b"a\0b", 1), (b"<0x-1>", 6), (b"<0x041>", 6), (b"<0x41>", 6)]
+    extra = [
+        (b"", 1),
+        (b"", 1),
+        (tokens[300], 1),
+        (b"\xff", 1),
+        (b"a\0b", 1),
+        (b"<0x-1>", 6),
+        (b"<0x041>", 6),
+        (b"<0x41>", 6),
+    ]
     tokens += [t for t, _ in extra]
     types += [k for _, k in extra]
     scores = [*spm_metadata["tokenizer.ggml.scores"], *[-5.0] * len(extra)]

@@ -21,7 +21,9 @@ def eog_texts(v):
 
 
 def test_end_of_generation_is_the_ids_and_the_known_texts():
-    v = vocab(["<s>", "</s>", "<|im_end|>", "<|eot_id|>", "[EOT]", "<stop>", "<eom>", "<x>"], eos_token_id=5, eom_token_id=6)
+    v = vocab(
+        ["<s>", "</s>", "<|im_end|>", "<|eot_id|>", "[EOT]", "<stop>", "<eom>", "<x>"], eos_token_id=5, eom_token_id=6
+    )
     assert eog_texts(v) == {"</s>", "<|im_end|>", "<|eot_id|>", "[EOT]", "<stop>", "<eom>"}
 
 
@@ -125,7 +127,15 @@ def test_other_models_are_an_error_that_names_them(model):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [(b"<0x00>", 0), (b"<0xfF>", 255), (b"<0x-1>", None), (b"<0x 1>", None), (b"<0x1>", None), (b"<0x001>", None), (b"", None)],
+    [
+        (b"<0x00>", 0),
+        (b"<0xfF>", 255),
+        (b"<0x-1>", None),
+        (b"<0x 1>", None),
+        (b"<0x1>", None),
+        (b"<0x001>", None),
+        (b"", None),
+    ],
 )
 def test_byte_tokens_have_exactly_two_hex_digits(text, value):
     assert byte_value(text) == value
