@@ -32,11 +32,13 @@ def run(args: argparse.Namespace) -> int:
 def collect() -> dict[str, dict[str, Any]]:
     """Sections of facts, all plain JSON values; names that end in _bytes are numbers of bytes."""
     import pantheon
+    from pantheon._core.threads import default_threads_and_reason
 
+    threads, reason = default_threads_and_reason()
     model = hub.KNOWN[hub.DEFAULT_MODEL]
     path = hub.cached()
     return {
-        "processor": pantheon.cpu_info(),
+        "processor": {**pantheon.cpu_info(), "threads": threads, "threads_because_of": reason},
         "memory": memory(),
         "versions": {"python": platform.python_version(), "system": platform.platform(),
                      **{name: _version(name) for name in _PACKAGES}},
