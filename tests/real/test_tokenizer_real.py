@@ -1,16 +1,18 @@
 """Token ids of real vocabularies against ids recorded from llama.cpp (tools/record_token_ids.py)."""
 
 import json
-import os
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 
+from real_models import available, path_of
+
 from pantheon.text import ChatTemplate, Tokenizer
 
-RECORDS = sorted((Path(__file__).parents[1] / "fixtures/text").glob("*.json"))
+TEXTS = sorted((Path(__file__).parents[1] / "fixtures/text").glob("*.json"))
+RECORDS = {record["model"]: record for record in (json.loads(path.read_text()) for path in TEXTS)}
 
 
 def read_metadata(path):
@@ -25,18 +27,11 @@ def read_metadata(path):
     return metadata
 
 
-@pytest.fixture(scope="module", params=RECORDS, ids=lambda p: p.stem)
+@pytest.fixture(scope="module", params=available(RECORDS))
 def recorded(request):
-    """(tokenizer, record). The default model is always there; others where PANTHEON_TEST_MODELS has them."""
-    record = json.loads(request.param.read_text())
-    folder = os.environ.get("PANTHEON_TEST_MODELS")
-    path = Path(folder, record["model"]) if folder else None
-    if path is None or not path.exists():
-        path = Path(request.getfixturevalue("default_model_path"))
-        if path.name != record["model"]:
-            pytest.skip(f"{record['model']} is not in PANTHEON_TEST_MODELS")
-    metadata = read_metadata(path)
-    return Tokenizer(metadata, len(metadata["tokenizer.ggml.tokens"])), record
+    """(tokenizer, record)"""
+    metadata = read_metadata(path_of(request.param, request))
+    return Tokenizer(metadata, len(metadata["tokenizer.ggml.tokens"])), RECORDS[request.param]
 
 
 @pytest.mark.parametrize("parse_special", [False, True], ids=["plain", "parsed"])
