@@ -127,17 +127,16 @@ class Tokenizer:
 
     def _encode(self, text: str, control) -> list[int]:
         ids: list[int] = []
-        after_special, eat_space = True, False
+        eat_space = False
         for fragment, special in self._specials.split(text, control):
             if special is not None:
                 ids.append(special)
-                after_special, eat_space = True, special in self._eats_space
+                eat_space = special in self._eats_space
                 continue
             if eat_space:
                 fragment = fragment.lstrip(" \t\n\v\f\r")
             if fragment:
-                ids += self._codec.encode(fragment, after_special)
-                after_special = False
+                ids += self._codec.encode(fragment)
         return ids
 
     def _make_piece(self, text: bytes, kind: int) -> bytes:
