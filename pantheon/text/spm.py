@@ -40,7 +40,8 @@ class ScoredBPE:
         if self._n not in ids:
             return ids
         # n is the stand-in unknown piece: characters without token or byte tokens
-        return [self._unknown if i == self._n else i for i in ids if i != self._n or self._unknown is not None]
+        unknown = [] if self._unknown is None else [self._unknown]
+        return [t for i in ids for t in (unknown if i == self._n else [i])]
 
     @staticmethod
     def piece(text: bytes, kind: int) -> bytes:
