@@ -55,8 +55,7 @@ class ByteBPE:
         backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
         self._backend = backend
 
-    def encode(self, text: str, after_special: bool) -> list[int]:
-        """after_special makes no difference here: nothing is put before a fragment."""
+    def encode(self, text: str) -> list[int]:
         return self._backend.encode(text, add_special_tokens=False).ids
 
     @staticmethod
