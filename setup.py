@@ -34,6 +34,7 @@ if SANITIZE:
 LEVELS = {
     "ref": (None, []),
     "avx2": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c"]),
+    "avxvnni": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"]),
     "avx512": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl",
                                      "-mavx512vnni"]),
 }

@@ -28,7 +28,7 @@ BYTES = [10734820, 11830500, 11349220, 10857700, 18563300, 3380100, 5937140, 162
          7898500, 15860]
 
 
-@pytest.mark.parametrize(("config", "expected"), zip(CONFIGS, BYTES, strict=True))
+@pytest.mark.parametrize(("config", "expected"), list(zip(CONFIGS, BYTES, strict=True)))
 def test_arena_size(config, expected):
     names = ("n_layer", "n_embd", "n_ff", "n_head", "n_kv_head", "head_dim", "n_vocab", "n_ctx", "sliding_window",
              "n_experts", "n_experts_used")

@@ -5,11 +5,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pantheon
+
+TINY = Path(__file__).parent / "fixtures" / "tiny"
 
 
 @pytest.fixture
@@ -31,7 +34,8 @@ def test_what_a_model_says_of_itself(model, llama):
         model.config.no_such_field
 
 
-def test_what_a_state_says_of_itself(model):
+def test_what_a_state_says_of_itself():
+    model = pantheon.load(TINY / "llama-blocks32.gguf")
     state = model.new_state(n_ctx=33, kv_type="q8_0")
     assert (state.n_ctx, state.kv_type, state.pos) == (40, "q8_0", 0)
     assert model.new_state().n_ctx == min(model.n_ctx_train, 4096)
@@ -39,6 +43,12 @@ def test_what_a_state_says_of_itself(model):
     sizes = [model.new_state(n_ctx=64, kv_type=kind).nbytes for kind in ("f32", "f16", "q8_0", "q4_0")]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == 4
+
+
+def test_a_quantised_cache_needs_head_dim_in_blocks(model, caplog):
+    """head_dim is 16 here: f16 with a notice."""
+    assert model.new_state(kv_type="q8_0").kv_type == "f16"
+    assert "head_dim 16" in caplog.text
 
 
 @pytest.mark.parametrize(("arguments", "error", "text"), [

@@ -281,7 +281,7 @@ cdef class ModelBase:
                         pn_set_interrupt(signalled)
                     status = pn_prefill(model, &ids[0], n, s, &out[0, 0], all)
                     pn_set_interrupt(NULL)
-            raise_pending()
+                raise_pending()          # before any other Python code runs
             if status != 0:
                 raise RuntimeError(pn_last_error().decode())
             return logits if all else logits[0]
