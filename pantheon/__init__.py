@@ -19,7 +19,8 @@ from pantheon.generate import Chunk
 from pantheon.model import Model, load
 
 __all__ = [
-    "BusyError", "Checkpoint", "Chunk", "Config", "ContextFullError", "Model", "PantheonError", "SamplingParams", "State",
+    "BusyError", "Checkpoint", "Chunk", "Config", "ContextFullError", "Model", "PantheonError", "SamplingParams",
+    "State",
     "__version__", "cpu_info", "load", "sample",
 ]
 

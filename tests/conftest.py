@@ -30,7 +30,7 @@ def llama():
 
 @pytest.fixture(scope="session", autouse=True)
 def installed_package():
-    """A source tree in front of the installed wheel would hide what the wheel lacks. PANTHEON_TEST_IN_PLACE=1: allow it."""
+    """A source tree in front of the installed wheel would hide what it lacks. PANTHEON_TEST_IN_PLACE=1: allow it."""
     import pantheon
 
     root = Path(__file__).resolve().parent.parent

@@ -50,7 +50,8 @@ def test_prefill_in_chunks(model, chunk):
 def test_prefill_longer_than_one_window(default_model):
     """Windows, then pieces that end elsewhere; attention over several tiles."""
     tokens = np.random.default_rng(9).integers(100, 40000, 600).astype(np.uint32)
-    with pantheon.load(default_model) as model, model.new_state(n_ctx=640) as whole, model.new_state(n_ctx=640) as parts:
+    with pantheon.load(default_model) as model:
+        whole, parts = model.new_state(n_ctx=640), model.new_state(n_ctx=640)
         logits = model.prefill(tokens, whole)
         for i in range(0, 600, 101):
             last = model.prefill(tokens[i:i + 101], parts)

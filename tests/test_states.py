@@ -31,7 +31,7 @@ def test_what_a_model_says_of_itself(model, llama):
     with pytest.raises(TypeError):
         model.config.n_vocab = 1
     with pytest.raises(AttributeError):
-        model.config.no_such_field
+        _ = model.config.no_such_field
 
 
 def test_what_a_state_says_of_itself():

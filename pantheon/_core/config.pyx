@@ -83,7 +83,8 @@ cdef int check_per_layer(_Keys keys, str key, int64_t value, int n_layer) except
         return 0
     for i in range(n_layer):
         if keys.integer(key, None, i) != value:
-            raise ValueError(f"{keys.path}: key {keys.arch}.{key} differs between layers, which {keys.arch} does not support")
+            raise ValueError(f"{keys.path}: key {keys.arch}.{key} differs between layers, "
+                             f"which {keys.arch} does not support")
     return 0
 
 
@@ -141,7 +142,8 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.rope_scaling = ROPE_SCALINGS[name] if name is not None else (
         PN_ROPE_SCALING_LINEAR if c.rope_factor != 1.0 else PN_ROPE_SCALING_NONE)
     c.rope_orig_ctx = keys.int32("rope.scaling.original_context_length", c.n_ctx)
-    # what the scaling implies; YaRN's is multiplied by factors in the file, LongRoPE's is replaced by the one in the file
+    # what the scaling implies; YaRN's is multiplied by factors in the file, LongRoPE's is replaced by the one in the
+    # file
     c.rope_attn_factor = rope_attention_factor(c.rope_scaling, c.rope_factor, c.rope_orig_ctx)
     if c.rope_scaling == PN_ROPE_SCALING_YARN:
         c.rope_attn_factor *= <float>(keys.number("rope.scaling.attn_factor", 1.0)
@@ -161,15 +163,16 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     return 0
 
 
-# Accepted range of every integer field; bounds are generous for models and small enough that no product of two overflows.
+# Accepted range of every integer field; bounds are generous for models and small enough that no product of two
+# overflows.
 RANGES = {
-    "n_vocab": (1, 1 << 24), "n_ctx": (1, 1 << 30), "n_embd": (1, 1 << 20), "n_layer": (1, 1024), "n_head": (1, 1 << 16),
-    "n_kv_head": (1, 1 << 16), "head_dim": (1, 1 << 12), "n_ff": (0, 1 << 24), "rope_dims": (0, 1 << 12),
-    "rope_orig_ctx": (1, 1 << 30), "sliding_window": (0, 1 << 30), "n_experts": (0, 1 << 14), "n_experts_used": (0, 1 << 14),
-    "n_ff_expert": (0, 1 << 24),
+    "n_vocab": (1, 1 << 24), "n_ctx": (1, 1 << 30), "n_embd": (1, 1 << 20), "n_layer": (1, 1024),
+    "n_head": (1, 1 << 16), "n_kv_head": (1, 1 << 16), "head_dim": (1, 1 << 12), "n_ff": (0, 1 << 24),
+    "rope_dims": (0, 1 << 12), "rope_orig_ctx": (1, 1 << 30), "sliding_window": (0, 1 << 30),
+    "n_experts": (0, 1 << 14), "n_experts_used": (0, 1 << 14), "n_ff_expert": (0, 1 << 24),
 }
-POSITIVE = ("norm_eps", "attn_scale", "rope_base", "rope_factor", "rope_attn_factor", "rope_beta_fast", "rope_beta_slow",
-            "rope_low_freq", "rope_high_freq", "expert_scale")
+POSITIVE = ("norm_eps", "attn_scale", "rope_base", "rope_factor", "rope_attn_factor", "rope_beta_fast",
+            "rope_beta_slow", "rope_low_freq", "rope_high_freq", "expert_scale")
 
 
 cdef int config_validate(const pn_config *c, str path) except -1:
@@ -212,6 +215,7 @@ cdef dict config_dict(const pn_config *c):
         "rope_scaling": next(k for k, v in ROPE_SCALINGS.items() if v == c.rope_scaling),
         "rope_factor": c.rope_factor, "rope_orig_ctx": c.rope_orig_ctx, "rope_attn_factor": c.rope_attn_factor,
         "rope_ext_factor": c.rope_ext_factor, "rope_beta_fast": c.rope_beta_fast, "rope_beta_slow": c.rope_beta_slow,
-        "rope_low_freq": c.rope_low_freq, "rope_high_freq": c.rope_high_freq, "sliding_window": c.sliding_window, "n_experts": c.n_experts, "n_experts_used": c.n_experts_used,
+        "rope_low_freq": c.rope_low_freq, "rope_high_freq": c.rope_high_freq, "sliding_window": c.sliding_window,
+        "n_experts": c.n_experts, "n_experts_used": c.n_experts_used,
         "n_ff_expert": c.n_ff_expert, "expert_scale": c.expert_scale,
     }

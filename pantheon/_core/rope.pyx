@@ -95,8 +95,8 @@ def rope_table(int dims, double base, str scaling="none", double factor=1.0, int
                double high_freq=4.0, factors=None):
     """Frequencies (dims / 2,) float64 in radians per position, and the multiplier of cos and sin, of a configuration.
 
-    Fields as in pn_config; factors are the divisors that a file may carry per pair, attn_factor None is what the scaling
-    implies.
+    Fields as in pn_config; factors are the divisors that a file may carry per pair, attn_factor None is what the
+    scaling implies.
     """
     cdef pn_config c
     cdef pn_rope r

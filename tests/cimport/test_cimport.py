@@ -27,7 +27,8 @@ def example(tmp_path_factory):
     result = subprocess.run([sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True,
                             text=True, env={"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": site})
     assert result.returncode == 0, result.stdout + result.stderr
-    spec = importlib.util.spec_from_file_location("example", folder / ("example" + sysconfig.get_config_var("EXT_SUFFIX")))
+    built = folder / ("example" + sysconfig.get_config_var("EXT_SUFFIX"))
+    spec = importlib.util.spec_from_file_location("example", built)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -14,8 +14,9 @@ KEYS = {
     "llama.attention.head_count_kv": (U32, G), "llama.attention.layer_norm_rms_epsilon": (F32, 1e-5),
 }
 SHAPES = {
-    "token_embd.weight": [E, V], "output_norm.weight": [E], "blk.0.attn_norm.weight": [E], "blk.0.attn_q.weight": [E, H * D],
-    "blk.0.attn_k.weight": [E, G * D], "blk.0.attn_v.weight": [E, G * D], "blk.0.attn_output.weight": [H * D, E],
+    "token_embd.weight": [E, V], "output_norm.weight": [E], "blk.0.attn_norm.weight": [E],
+    "blk.0.attn_q.weight": [E, H * D], "blk.0.attn_k.weight": [E, G * D], "blk.0.attn_v.weight": [E, G * D],
+    "blk.0.attn_output.weight": [H * D, E],
     "blk.0.ffn_norm.weight": [E], "blk.0.ffn_gate.weight": [E, F], "blk.0.ffn_up.weight": [E, F],
     "blk.0.ffn_down.weight": [F, E],
 }
