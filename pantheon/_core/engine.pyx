@@ -10,6 +10,7 @@ from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport pn_set_error
+from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
     PN_ARCH_COUNT,
@@ -117,6 +118,7 @@ cdef int chat_style(const gguf_file *f) noexcept:
 cdef int load_gguf(pn_model *model, str path) except -1:
     cdef gguf_file *f = gguf_open(path)
     cdef const pn_arch_ops *ops
+    cdef pn_source source = source_gguf(f)
     try:
         arch = gguf_get_str(f, b"general.architecture")
         if arch is None:
@@ -125,7 +127,7 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         if ops == NULL:
             raise ValueError(f"{path}: architecture {arch!r} is unknown; known: {', '.join(architectures())}")
         model.config.arch = ops.arch
-        ops.load(model, ops, f, path)
+        ops.load(model, ops, &source, path)
     except BaseException:
         gguf_close(f)
         raise

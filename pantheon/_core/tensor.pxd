@@ -1,7 +1,7 @@
 # Weights as the forward passes see them: a quantised matrix and the tensors of a file, checked for shape and type.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.source cimport pn_source
 from pantheon._core.kernels.table cimport pn_type_ops
 
 cdef struct pn_matrix:                   # rows of a weight, a view into the mapping
@@ -17,12 +17,12 @@ cdef struct pn_owned:                    # memory that dies with the weights
 
 # GIL. Fills m from tensor `name` of shape (rows, cols); 1 when it is there, 0 when it is absent and optional.
 # ValueError naming the tensor when it is missing, has another shape, or a type that no kernel of this build multiplies.
-cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1
+cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int rows, int cols, bint optional) except -1
 # nogil. Rows [first, first + n) of a matrix.
 cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil
 # GIL. (n,) f32 values of a one-dimensional tensor: borrowed from the mapping when it holds aligned f32, else converted
 # into memory of `owned`. NULL when absent and optional; ValueError as above.
-cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
+cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str name, int n,
                               bint optional) except? NULL
 # GIL. n zeroed bytes that die with `owned`; MemoryError.
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL

@@ -3,8 +3,8 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from pantheon._core.gguf cimport gguf_file, gguf_tensor
 from pantheon._core.kernels.table cimport PN_F32, PN_TYPE_COUNT, pn_kernels_active, pn_type_ops
+from pantheon._core.source cimport pn_source, source_name, source_tensor
 from pantheon._core.types cimport tm_tensor
 
 
@@ -25,12 +25,13 @@ cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except 
     raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
 
 
-cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1:
-    cdef tm_tensor *t = gguf_tensor(f, name.encode())
+cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int rows, int cols, bint optional) except -1:
+    cdef tm_tensor *t = source_tensor(f, name)
     memset(m, 0, sizeof(pn_matrix))
+    if t == NULL and optional:
+        return 0
+    name = source_name(f, name)
     if t == NULL:
-        if optional:
-            return 0
         raise ValueError(f"{path}: tensor {name} of shape ({rows}, {cols}) is missing")
     if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
         raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({rows}, {cols})")
@@ -51,14 +52,15 @@ cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
     return view
 
 
-cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
+cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str name, int n,
                               bint optional) except? NULL:
-    cdef tm_tensor *t = gguf_tensor(f, name.encode())
+    cdef tm_tensor *t = source_tensor(f, name)
     cdef const pn_type_ops *ops
     cdef float *copy
+    if t == NULL and optional:
+        return NULL
+    name = source_name(f, name)
     if t == NULL:
-        if optional:
-            return NULL
         raise ValueError(f"{path}: tensor {name} of shape ({n},) is missing")
     if t.ne[0] != n or t.ne[1] != 1 or t.ne[2] != 1 or t.ne[3] != 1:
         raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({n},)")

@@ -23,7 +23,6 @@ from pantheon._core.arena cimport (
 )
 from pantheon._core.attention cimport attention, attention_heads, attention_scratch, pn_attn_step
 from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.gguf cimport gguf_file
 from pantheon._core.kernels.table cimport PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport (
     kvcache_free,
@@ -49,6 +48,7 @@ from pantheon._core.linear cimport (
 from pantheon._core.pool cimport fw_pool_run, pn_counter, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
 from pantheon._core.rope cimport rope_angles, rope_free
+from pantheon._core.source cimport pn_source
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
@@ -560,10 +560,10 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
 
 # ---- life of models and states ---------------------------------------------------------------------------------------
 
-cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1:
+cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
     cdef pn_llama_model *w
     model.config.rope_kind = self.rope_kind
-    config_from_gguf(&model.config, f, self.name.decode(), path)
+    config_from_gguf(&model.config, f.gguf, self.name.decode(), path)
     config_validate(&model.config, path)
     if model.config.n_experts > 0:
         raise ValueError(f"{path}: {self.name.decode()} with {model.config.n_experts} experts is not supported")

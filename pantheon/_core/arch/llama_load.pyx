@@ -6,14 +6,14 @@ of q and k, and a missing LM head (tied to the embedding).
 import math
 
 from pantheon._core.arch.llama cimport pn_llama_layer, pn_llama_model
-from pantheon._core.gguf cimport gguf_file
 from pantheon._core.linear cimport group_add, pn_group
 from pantheon._core.rope cimport rope_init
 from pantheon._core.tensor cimport matrix_load, matrix_view, owned_calloc, pn_matrix, vector_load
+from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_config
 
 
-cdef int load_rows(pn_group *g, const gguf_file *f, str path, str fused, list names, list rows, int cols) except -1:
+cdef int load_rows(pn_group *g, const pn_source *f, str path, str fused, list names, list rows, int cols) except -1:
     """Adds the matrices `names` to g, from their own tensors or as row ranges of the tensor `fused`."""
     cdef pn_matrix m, view
     cdef int first = 0, i
@@ -29,7 +29,7 @@ cdef int load_rows(pn_group *g, const gguf_file *f, str path, str fused, list na
     return 0
 
 
-cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const gguf_file *f, str path) except -1:
+cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const pn_source *f, str path) except -1:
     cdef pn_llama_layer *layer = &w.layers[i]
     cdef int q_rows = c.n_head * c.head_dim, kv_rows = c.n_kv_head * c.head_dim
     cdef const float *qkv_bias
@@ -60,7 +60,7 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const gguf_fil
     return 0
 
 
-cdef int llama_load_tensors(pn_llama_model *w, const pn_config *c, const gguf_file *f, str path) except -1:
+cdef int llama_load_tensors(pn_llama_model *w, const pn_config *c, const pn_source *f, str path) except -1:
     cdef pn_matrix head
     cdef const float *factors
     cdef int i
