@@ -14,7 +14,8 @@ ctypedef enum pn_arch:                   # one value per registry row
     PN_ARCH_MISTRAL = 1
     PN_ARCH_QWEN2 = 2
     PN_ARCH_QWEN3 = 3
-    PN_ARCH_COUNT = 4
+    PN_ARCH_RWKVX = 4
+    PN_ARCH_COUNT = 5
 
 ctypedef enum pn_chat_style:
     PN_CHAT_NONE = 0

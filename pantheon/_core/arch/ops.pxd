@@ -41,3 +41,8 @@ cdef struct pn_arch_ops:
     int (*state_n_ctx)(const pn_state *state) noexcept nogil
     pn_kv_type (*state_kv_type)(const pn_state *state) noexcept nogil
     size_t (*state_bytes)(const pn_state *state) noexcept nogil
+    # nogil. For architectures that cannot go back by truncating, NULL elsewhere: bytes of a snapshot of the state as it
+    # is now; writes it; goes back to one, position included.
+    size_t (*state_snapshot_bytes)(const pn_state *state) noexcept nogil
+    void (*state_snapshot)(const pn_state *state, void *snapshot) noexcept nogil
+    void (*state_restore)(pn_state *state, const void *snapshot) noexcept nogil
