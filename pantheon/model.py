@@ -1,5 +1,6 @@
 """pantheon.load and Model: a model file in memory, its tokenizer, and text out of it."""
 
+import os
 import threading
 
 from pantheon._core.binding import ModelBase
@@ -9,8 +10,9 @@ from pantheon.config import Config
 def load(path, config_path=None, vocab_path=None, quantize=False, dies=None, threads=None, device="auto"):
     """Loads a model file by mapping it: weights are read when they are first used.
 
-    path           a GGUF file; of a split set any part
-    config_path    config.json of a safetensors model
+    path           a GGUF file, of a split set any part; a safetensors file or the .safetensors.index.json of a sharded
+                   set, with config_path; or the folder of a Hugging Face model, which holds both
+    config_path    config.json of a safetensors model; its folder has the tokenizer
     vocab_path     RWKV World vocabulary
     quantize       INT8 at load, where the architecture has it
     dies           GPU dies to place the weights on
@@ -40,25 +42,36 @@ class Model(ModelBase):
 
     def __init__(self, path, **options):
         self.config = Config(self.config_fields())
-        self.arch = self.metadata["general.architecture"]
+        self._hf_folder = None
+        if self.container == "safetensors":
+            config_path = options.get("config_path")
+            self._hf_folder = os.fsdecode(path) if config_path is None else os.path.dirname(os.fsdecode(config_path))
         self._tokenizer = None
         self._template = None
         self._text_lock = threading.Lock()
 
     @property
     def metadata(self):
-        """GGUF metadata, a read-only mapping whose values are converted when asked for."""
-        return self.gguf().metadata
+        """GGUF metadata, a read-only mapping whose values are converted when asked for; empty for safetensors."""
+        return self.gguf().metadata if self.container == "gguf" else {}
 
     @property
     def tokenizer(self):
-        """The file's tokenizer; ValueError when the file has none or it cannot be built."""
-        from pantheon.text.tokenizer import Tokenizer
-
+        """The model's tokenizer, the GGUF file's or the Hugging Face folder's; ValueError when there is none or it cannot
+        be built."""
         with self._text_lock:
             if self._tokenizer is None:
-                self._tokenizer = Tokenizer(self.metadata, self.n_vocab)
+                self._tokenizer = self._build_tokenizer()
             return self._tokenizer
+
+    def _build_tokenizer(self):
+        if self._hf_folder is None:
+            from pantheon.text.tokenizer import Tokenizer
+
+            return Tokenizer(self.metadata, self.n_vocab)
+        from pantheon.text.hf import load_tokenizer
+
+        return load_tokenizer(self._hf_folder, self.n_vocab)
 
     @property
     def chat_template(self):

@@ -20,6 +20,7 @@ from libc.string cimport memcpy
 from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
+    pn_arch_name,
     pn_forward_batch,
     pn_forward_step_begin,
     pn_forward_step_poll,
@@ -180,6 +181,16 @@ cdef class ModelBase:
         return os.fsdecode(<bytes>self.ptr().path)
 
     @property
+    def arch(self):
+        """Name of the architecture, as general.architecture of GGUF has it."""
+        return pn_arch_name(self.ptr()).decode()
+
+    @property
+    def container(self):
+        """What the weights are in: "gguf" or "safetensors"."""
+        return "gguf" if (<pn_arch_weights *>self.ptr().weights).gguf != NULL else "safetensors"
+
+    @property
     def n_vocab(self):
         """Logits per token."""
         return self.ptr().config.n_vocab
@@ -217,7 +228,9 @@ cdef class ModelBase:
         return config_dict(&self.ptr().config)
 
     def gguf(self):
-        """The model's file as a GGUFFile."""
+        """The model's file as a GGUFFile; ValueError when it is none."""
+        if (<pn_arch_weights *>self.ptr().weights).gguf == NULL:
+            raise ValueError(f"{self.path}: not a GGUF file")
         return from_file((<pn_arch_weights *>self.ptr().weights).gguf, self.handle)
 
     def new_state(self, n_ctx=None, kv_type=None):

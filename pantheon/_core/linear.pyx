@@ -6,6 +6,7 @@ from pantheon._core.kernels.table cimport (
     PN_ACT_F32,
     PN_ACT_KINDS,
     PN_ACT_Q32,
+    PN_ACT_ROW,
     PN_PANEL,
     pn_act,
     pn_type_ops,
@@ -51,6 +52,7 @@ cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil:
     g.cols = m.cols
     g.n += 1
     g.kinds[<int>m.ops.act] = True
+    g.scattered = g.scattered or m.ops.packed_rows > 0
     g.form[slot] = -1
     if m.ops.tile == NULL:
         return
@@ -101,12 +103,14 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
         act.f = x.f
         if k == <int>PN_ACT_F32 or not wanted:
             continue
-        block = 32 if k == <int>PN_ACT_Q32 else 256
+        block = 32 if k == <int>PN_ACT_Q32 else x.n if k == <int>PN_ACT_ROW else 256
         act.q = <int8_t *>carve(base, &used, n * n_tok)
         act.d = <float *>carve(base, &used, n // block * n_tok * sizeof(float))
         if k == <int>PN_ACT_Q32:
             act.s = <float *>carve(base, &used, n // 32 * n_tok * sizeof(float))
             act.bsum = <int32_t *>carve(base, &used, n // 32 * n_tok * sizeof(int32_t))
+        elif k == <int>PN_ACT_ROW:
+            act.bsum = <int32_t *>carve(base, &used, n_tok * sizeof(int32_t))
         else:
             act.sum = <int16_t *>carve(base, &used, n // 16 * n_tok * sizeof(int16_t))
     for k in range(GROUP_MAX if n_tok > 1 else 0):
@@ -152,11 +156,46 @@ cdef inline int stream_rows(int rows) noexcept nogil:
     return g - 1 if g > 1 and g % 2 == 0 else g
 
 
+cdef inline int stored_rows(const pn_matrix *m) noexcept nogil:
+    """Rows as they lie in memory; a packed one holds several."""
+    return m.rows if m.ops.packed_rows == 0 else (m.rows + m.ops.packed_rows - 1) // m.ops.packed_rows
+
+
+cdef void scale_products(const pn_matrix *m, const pn_act *x, int r0, int r1, float *y, size_t ldy) noexcept nogil:
+    """Turns the sums of rows [r0, r1) into products, for types whose scales are not in their blocks."""
+    cdef int r, t
+    cdef float scale
+    for t in range(x.n_tok):
+        scale = m.scale if m.scale != 0 else 1.0
+        if m.ops.act == PN_ACT_ROW:
+            scale *= x.d[t]
+        for r in range(r0, r1):
+            y[t * ldy + r] *= scale
+
+
+cdef void packed_product(const pn_matrix *m, const pn_act *x, int s0, int s1, float *y, size_t ldy) noexcept nogil:
+    """Stored rows [s0, s1), each of which holds packed_rows rows that lie stored_rows apart."""
+    cdef float several[8]
+    cdef int s, t, i, r, apart = stored_rows(m)
+    cdef float scale
+    for s in range(s0, s1):
+        for t in range(x.n_tok):
+            m.ops.dot1(m.data + <size_t>s * m.row_bytes, x, t, several)
+            scale = m.scale * x.d[t]
+            for i in range(m.ops.packed_rows):
+                r = i * apart + s
+                if r < m.rows:
+                    y[t * ldy + r] = several[i] * scale
+
+
 cdef void rows_product(const pn_matrix *m, const pn_act *x, int r0, int r1, float *y, size_t ldy) noexcept nogil:
-    """Rows [r0, r1) times every token, straight from the file's layout: 8 streams far apart, then what is left."""
+    """Stored rows [r0, r1) times every token, straight from the file's layout: 8 streams far apart, then what is left."""
     cdef int g = stream_rows(r1 - r0)
     cdef int i, t
     cdef int r = r0 + 8 * g
+    if m.ops.packed_rows > 0:
+        packed_product(m, x, r0, r1, y, ldy)
+        return
     for i in range(r0, r0 + g):
         for t in range(x.n_tok):
             m.ops.dot8(m.data + <size_t>i * m.row_bytes, g * m.row_bytes, x, t, y + t * ldy + i, g)
@@ -168,17 +207,23 @@ cdef void rows_product(const pn_matrix *m, const pn_act *x, int r0, int r1, floa
         for t in range(x.n_tok):
             m.ops.dot1(m.data + <size_t>r * m.row_bytes, x, t, y + t * ldy + r)
         r += 1
+    if m.scale != 0 or m.ops.act == PN_ACT_ROW:
+        scale_products(m, x, r0, r1, y, ldy)
 
 
 cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
                         size_t ldy) noexcept nogil:
     """One panel of PN_PANEL rows times every token."""
     cdef const pn_type_ops *ops = m.ops
-    cdef int r0 = p * PN_PANEL
+    cdef int r0 = p * PN_PANEL, step
     cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
     cdef int t = 0, i, j, n_tok
     cdef float edge[12 * 16]
     cdef const uint8_t *packed
+    if ops.packed_rows > 0:
+        step = PN_PANEL // ops.packed_rows
+        packed_product(m, &x.act[<int>ops.act], p * step, min((p + 1) * step, stored_rows(m)), y, ldy)
+        return
     if form < 0:
         rows_product(m, &x.act[<int>ops.act], r0, r0 + n_rows, y, ldy)
         return
@@ -194,6 +239,8 @@ cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input 
                 for j in range(n_rows):
                     y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
         t += n_tok
+    if m.scale != 0:
+        scale_products(m, &x.act[<int>ops.act], r0, r0 + n_rows, y, ldy)
 
 
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
@@ -202,7 +249,7 @@ cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, flo
     cdef pn_counter *counter
     if x.n_tok == 1:
         for i in range(g.n):
-            team_range(team, g.m[i].rows, 8, &r0, &r1)
+            team_range(team, stored_rows(&g.m[i]), 8, &r0, &r1)
             rows_product(&g.m[i], &x.act[<int>g.m[i].ops.act], r0, r1, y[i], ldy[i])
         return
     counter = team_counter(team)
@@ -218,7 +265,7 @@ cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, flo
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil:
     cdef int r0, r1, s, line, rows
     cdef const uint8_t *stream
-    team_range(team, g.m[0].rows, 8, &r0, &r1)
+    team_range(team, stored_rows(&g.m[0]), 8, &r0, &r1)
     rows = stream_rows(r1 - r0)
     for s in range(8 if rows > 0 else 0):
         stream = g.m[0].data + (<size_t>r0 + <size_t>s * rows) * g.m[0].row_bytes

@@ -10,6 +10,7 @@ cdef struct pn_matrix:                   # rows of a weight, a view into the map
     int rows                             # output features
     int cols                             # input features
     const pn_type_ops *ops
+    float scale                          # multiplies the products; 0: nothing does
 
 cdef struct pn_owned:                    # memory that dies with the weights
     void **items                         # (n,) malloc'ed blocks

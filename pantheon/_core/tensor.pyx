@@ -1,10 +1,20 @@
 """Weights as the forward passes see them (see tensor.pxd for the contract)."""
-from libc.stdint cimport uint8_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+import math
 
-from pantheon._core.kernels.table cimport PN_F32, PN_TYPE_COUNT, pn_kernels_active, pn_type_ops
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from pantheon._core.kernels.table cimport (
+    PN_F32,
+    PN_I2_S,
+    PN_TQ2_0,
+    PN_TYPE_COUNT,
+    pn_kernels_active,
+    pn_type_ops,
+)
 from pantheon._core.source cimport pn_source, source_name, source_tensor
+from pantheon._core.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
 
 
@@ -25,6 +35,23 @@ cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except 
     raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
 
 
+cdef int check_ternary(pn_matrix *m, const tm_tensor *t, str path, str name) except -1:
+    """Ternary types: every code stands for a weight; I2_S has its scale behind the rows."""
+    cdef int64_t bad
+    cdef size_t n_blocks = <size_t>t.ne[1] * <size_t>(t.ne[0] // m.ops.block)
+    with nogil:
+        bad = ternary_bad_block(m.data, n_blocks, m.ops.block_bytes, 32 if t.type == <int>PN_I2_S else 64)
+    if bad >= 0:
+        raise ValueError(f"{path}: tensor {name} holds code 3 in block {bad}, which is no ternary weight")
+    if t.type == <int>PN_I2_S:
+        memcpy(&m.scale, m.data + <size_t>t.ne[1] * t.nb[1], sizeof(float))
+        if not (math.isfinite(m.scale) and m.scale > 0):
+            raise ValueError(f"{path}: tensor {name} has the scale {m.scale}, not a finite number above 0")
+        if m.cols > 131072:
+            raise ValueError(f"{path}: tensor {name} has {m.cols} columns, too many for a ternary one")
+    return 0
+
+
 cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int rows, int cols, bint optional) except -1:
     cdef tm_tensor *t = source_tensor(f, name)
     memset(m, 0, sizeof(pn_matrix))
@@ -42,6 +69,8 @@ cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int r
     m.row_bytes = t.nb[1]
     m.rows = rows
     m.cols = cols
+    if t.type == <int>PN_I2_S or t.type == <int>PN_TQ2_0:
+        check_ternary(m, t, path, name)
     return 1
 
 

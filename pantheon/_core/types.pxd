@@ -14,8 +14,11 @@ ctypedef enum pn_arch:                   # one value per registry row
     PN_ARCH_MISTRAL = 1
     PN_ARCH_QWEN2 = 2
     PN_ARCH_QWEN3 = 3
-    PN_ARCH_RWKVX = 4
-    PN_ARCH_COUNT = 5
+    PN_ARCH_BITNET = 4                   # 1bitLLM's: SiLU
+    PN_ARCH_BITNET_B158 = 5              # Microsoft's: squared ReLU
+    PN_ARCH_BITNET_25 = 6                # the same under a fork's name
+    PN_ARCH_RWKVX = 7
+    PN_ARCH_COUNT = 8
 
 ctypedef enum pn_chat_style:
     PN_CHAT_NONE = 0

@@ -1,4 +1,4 @@
-# The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3.
+# The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3, BitNet b1.58.
 from libc.stdint cimport uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
@@ -6,6 +6,7 @@ from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.linear cimport pn_group, pn_input
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
+from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport pn_arch, pn_model, pn_rope_kind, pn_state, tm_tensor
 
@@ -17,14 +18,17 @@ cdef struct pn_llama_layer:
     const float *v_bias                  # (n_kv_head * head_dim,) or NULL
     const float *q_norm                  # (head_dim,) or NULL
     const float *k_norm                  # (head_dim,) or NULL
+    const float *attn_sub_norm           # (n_head * head_dim,) or NULL: of attention's result
     pn_group out                         # (n_embd, n_head * head_dim)
     const float *out_bias                # (n_embd,) or NULL
     const float *ffn_norm                # (n_embd,)
     pn_group gate_up                     # gate and up (n_ff, n_embd)
     const float *gate_bias               # (n_ff,) or NULL
     const float *up_bias                 # (n_ff,) or NULL
+    const float *ffn_sub_norm            # (n_ff,) or NULL: of what down reads
     pn_group down                        # (n_embd, n_ff)
     const float *down_bias               # (n_embd,) or NULL
+    int window                           # positions a token sees, itself included; 0 = all
 
 # What norms and matrix inputs work on. Shared for several tokens; for a single one every rank has its own, which saves
 # barriers.
@@ -33,8 +37,8 @@ cdef struct pn_llama_stream:
     float *normed                        # (n_tok, n_embd)
     float *angles                        # (n_tok, rope_dims / 2, 2) cos and sin
     pn_input embd                        # input of qkv and gate_up
-    pn_input heads                       # input of out: attention's result
-    pn_input ff                          # input of down
+    pn_input heads                       # input of out: attention's result, normed where there is a sub-norm
+    pn_input ff                          # input of down, the same
     pn_input head                        # input of the LM head, n_out vectors
 
 cdef struct pn_llama_rank:               # private to one rank
@@ -65,11 +69,17 @@ cdef struct pn_llama_model:
     const float *output_norm             # (n_embd,)
     pn_group head                        # (n_vocab, n_embd), the embedding when tied
     pn_rope rope
+    bint sub_norms                       # some layer has one
+    bint squared_relu                    # activation of the gate; else SiLU
     pn_owned owned
     pn_llama_work work                   # of prefill and batch, shared by all states of the model
     void *work_memory                    # owned, grown on demand
     size_t work_bytes
 
+# GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor or
+# key. self is the registry row that hf_architecture named.
+cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
+                                   str path, str config_path) except -1
 # nogil. The registry row of one architecture of the family.
 cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_kind) noexcept nogil
 # nogil; see pn_forward_fn.

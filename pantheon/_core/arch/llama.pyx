@@ -1,7 +1,7 @@
-"""The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3.
+"""The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3, BitNet b1.58.
 
 x = embedding; per layer x += out(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x)));
-logits = head(norm(x)).
+logits = head(norm(x)). BitNet norms what out and down read once more, and has relu(gate)^2 in place of silu.
 
 One layer function serves the single token, the prefill chunk and the batch. All ranks of a run execute it together and
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
@@ -23,6 +23,7 @@ from pantheon._core.arena cimport (
 )
 from pantheon._core.attention cimport attention, attention_heads, attention_scratch, pn_attn_step
 from pantheon._core.config cimport config_from_gguf, config_validate
+from pantheon._core.config_hf cimport config_from_hf, hf_ternary_rule, hf_tied, hf_windows
 from pantheon._core.kernels.table cimport PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport (
     kvcache_free,
@@ -48,9 +49,13 @@ from pantheon._core.linear cimport (
 from pantheon._core.pool cimport fw_pool_run, pn_counter, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
 from pantheon._core.rope cimport rope_angles, rope_free
-from pantheon._core.source cimport pn_source
+from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.source cimport pn_source, source_safetensors
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
+    PN_ARCH_BITNET,
+    PN_ARCH_BITNET_25,
+    PN_ARCH_BITNET_B158,
     PN_ROPE_NEOX,
     fw_pool,
     pn_arch,
@@ -158,8 +163,28 @@ cdef void rotate_and_store(llama_job *job, pn_team *team, pn_llama_stream *s, co
             kv.ops.store_v(kvcache_v(kv, l, h), pos, dim, v + h * dim)
 
 
+cdef void squared_relu_mul(float *gate, const float *up, int n) noexcept nogil:
+    """gate = relu(gate)^2 * up."""
+    cdef int i
+    cdef float g
+    for i in range(n):
+        g = gate[i] if gate[i] > 0 else <float>0
+        gate[i] = g * g * up[i]
+
+
+cdef void sub_norm(llama_job *job, const float *x, const float *norm, int n, float *y, int t0, int t1) noexcept nogil:
+    """Norm of tokens [t0, t1) of x (n_tok, n) into y, which is x where there is no norm."""
+    cdef int t
+    if norm == NULL:
+        if x != y:
+            memcpy(y + <size_t>t0 * n, x + <size_t>t0 * n, <size_t>(t1 - t0) * n * sizeof(float))
+        return
+    for t in range(t0, t1):
+        job.w.k.rms_norm(x + <size_t>t * n, norm, job.c.norm_eps, n, y + <size_t>t * n)
+
+
 cdef void gated(llama_job *job, const pn_llama_layer *layer, int t0, int t1, int r0, int r1) noexcept nogil:
-    """gate = silu(gate) * up for tokens [t0, t1), features [r0, r1)."""
+    """gate = activation(gate) * up for tokens [t0, t1), features [r0, r1)."""
     cdef int t
     cdef float *gate
     cdef float *up
@@ -170,7 +195,10 @@ cdef void gated(llama_job *job, const pn_llama_layer *layer, int t0, int t1, int
             job.w.k.add(gate + r0, layer.gate_bias + r0, r1 - r0)
         if layer.up_bias != NULL:
             job.w.k.add(up + r0, layer.up_bias + r0, r1 - r0)
-        job.w.k.silu_mul(gate + r0, up + r0, r1 - r0)
+        if job.w.squared_relu:
+            squared_relu_mul(gate + r0, up + r0, r1 - r0)
+        else:
+            job.w.k.silu_mul(gate + r0, up + r0, r1 - r0)
 
 
 cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
@@ -183,6 +211,8 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     cdef int r0 = 0, r1 = c.n_ff
     cdef float *y[3]
     cdef size_t ldy[3]
+    cdef pn_attn_step attn = job.attn
+    attn.window = layer.window
 
     y[0], y[1], y[2] = work.q, work.k, work.v
     ldy[0], ldy[1] = <size_t>c.n_head * c.head_dim, <size_t>c.n_kv_head * c.head_dim
@@ -191,11 +221,12 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     team_barrier(team)
     rotate_and_store(job, team, s, layer, l, t0, t1)
     team_barrier(team)
-    attention(team, &job.attn, l, work.ranks[team.rank].attention)
+    attention(team, &attn, l, work.ranks[team.rank].attention)
     if not several:
         group_prefetch(team, &layer.out)
     team_barrier(team)
 
+    sub_norm(job, work.heads, layer.attn_sub_norm, c.n_head * c.head_dim, s.heads.f, t0, t1)
     input_prepare(team, &s.heads, &layer.out, t0, t1)
     if several:
         team_barrier(team)
@@ -212,14 +243,15 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     y[0], y[1] = work.gate, work.up
     ldy[0], ldy[1] = c.n_ff, c.n_ff
     group_product(team, &layer.gate_up, &s.embd, y, ldy)
-    if several:
+    if several or layer.gate_up.scattered:
         team_barrier(team)
-    else:
-        team_range(team, c.n_ff, 8, &r0, &r1)        # the rows that this rank computed
+    if not several:
+        team_range(team, c.n_ff, 8, &r0, &r1)        # the rows that this rank computed, unless they are scattered
     gated(job, layer, t0, t1, r0, r1)
     if not several:
         group_prefetch(team, &layer.down)
         team_barrier(team)
+    sub_norm(job, work.gate, layer.ffn_sub_norm, c.n_ff, s.ff.f, t0, t1)
     input_prepare(team, &s.ff, &layer.down, t0, t1)
     if several:
         team_barrier(team)
@@ -325,6 +357,9 @@ cdef void layout_stream(pn_llama_stream *s, carver *m, const pn_llama_model *w, 
     s.x = <float *>carve(m, <size_t>n_tok * c.n_embd * sizeof(float))
     s.normed = <float *>carve(m, <size_t>n_tok * c.n_embd * sizeof(float))
     s.angles = <float *>carve(m, <size_t>n_tok * 2 * w.rope.n_pair * sizeof(float))
+    if w.sub_norms:                      # the norms' results need room of their own: ranks share what they read
+        heads = <float *>carve(m, <size_t>n_tok * c.n_head * c.head_dim * sizeof(float))
+        gate = <float *>carve(m, <size_t>n_tok * c.n_ff * sizeof(float))
     layout_inputs(s, m, w, c, heads, gate, n_tok, n_out)
 
 
@@ -415,7 +450,6 @@ cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok,
     job.attn.n_kv_head = model.config.n_kv_head
     job.attn.head_dim = model.config.head_dim
     job.attn.scale = model.config.attn_scale
-    job.attn.window = model.config.sliding_window
     job.attn.q = work.q
     job.attn.out = work.heads
     for i in range(work.n_ranks if n_tok == 1 else 1):
@@ -560,24 +594,47 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
 
 # ---- life of models and states ---------------------------------------------------------------------------------------
 
-cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
+cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
+    """Weights for the configuration that model.config holds, once it is found valid."""
     cdef pn_llama_model *w
-    model.config.rope_kind = self.rope_kind
-    config_from_gguf(&model.config, f.gguf, self.name.decode(), path)
     config_validate(&model.config, path)
     if model.config.n_experts > 0:
-        raise ValueError(f"{path}: {self.name.decode()} with {model.config.n_experts} experts is not supported")
+        raise ValueError(f"{path}: a model with {model.config.n_experts} experts is not supported")
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
         raise MemoryError()
     model.weights = w
     w.k = pn_kernels_active()
     w.base.prefill_window = PREFILL_WINDOW
+    w.sub_norms = model.config.arch in (PN_ARCH_BITNET, PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
+    w.squared_relu = model.config.arch in (PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     try:
         llama_load_tensors(w, &model.config, f, path)
     except BaseException:
         unload(model)
         raise
+    return 0
+
+
+cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
+    model.config.rope_kind = self.rope_kind
+    config_from_gguf(&model.config, f.gguf, self.name.decode(), path)
+    return load_weights(model, f, path)
+
+
+cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
+                                   str path, str config_path) except -1:
+    cdef pn_source source = source_safetensors(f)
+    cdef int i
+    model.config.arch = self.arch
+    config_from_hf(&model.config, config, config_path)
+    config_validate(&model.config, config_path)
+    source.tied = hf_tied(config, config_path)
+    source.ternary = hf_ternary_rule(config, config_path)
+    load_weights(model, &source, path)
+    windows = hf_windows(&model.config, config, config_path)
+    for i in range(model.config.n_layer):
+        (<pn_llama_model *>model.weights).layers[i].window = windows[i]
     return 0
 
 

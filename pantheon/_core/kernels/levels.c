@@ -15,13 +15,14 @@ FAMILY(pn_ref_types_k);
 FAMILY(pn_ref_types_fp4);
 FAMILY(pn_ref_types_ternary);
 FAMILY(pn_ref_types_iq);
+FAMILY(pn_ref_ternary);
 FAMILY(pn_ref_floats);
 FAMILY(pn_ref_attention);
 FAMILY(pn_ref_rwkv);
 FAMILY(pn_ref_types_row8);
 static const pn_level_init REF[] = {
     pn_ref_types_float, pn_ref_types_q32, pn_ref_types_k, pn_ref_types_fp4, pn_ref_types_ternary, pn_ref_types_iq,
-    pn_ref_floats, pn_ref_attention, pn_ref_rwkv, pn_ref_types_row8,
+    pn_ref_ternary, pn_ref_floats, pn_ref_attention, pn_ref_rwkv, pn_ref_types_row8,
 };
 
 #ifdef PN_HAVE_AVX2
@@ -31,6 +32,7 @@ FAMILY(pn_avx2_types_q5);
 FAMILY(pn_avx2_types_q8);
 FAMILY(pn_avx2_types_q45_k);
 FAMILY(pn_avx2_types_q6_k);
+FAMILY(pn_avx2_ternary);
 FAMILY(pn_avx2_floats);
 FAMILY(pn_avx2_attention);
 FAMILY(pn_avx2_tiles_q32);
@@ -41,8 +43,8 @@ FAMILY(pn_avx2_rwkv);
 FAMILY(pn_avx2_types_row8);
 static const pn_level_init AVX2[] = {
     pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_types_q6_k,
-    pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
-    pn_avx2_rwkv, pn_avx2_types_row8,
+    pn_avx2_ternary, pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8,
+    pn_avx2_tiles_f32, pn_avx2_rwkv, pn_avx2_types_row8,
 };
 #endif
 
