@@ -98,7 +98,7 @@ def tensors(recipe: Recipe) -> dict[str, np.ndarray]:
         b = f"moba.{i}."
         out |= _norm(draw, b + "ln1", c) | _norm(draw, b + "ln2", c) | _ffn(draw, b, c)
         for name in ("receptance", "key", "value", "output"):
-            out[f"{b}att.{name}.weight"] = _matrix(draw, c, c, 2.0)
+            out[f"{b}att.{name}.weight"] = _matrix(draw, c, c, 0.7)
     return {name: decode(encode(value, recipe.dtype), recipe.dtype, value.shape) for name, value in out.items()}
 
 

@@ -7,6 +7,7 @@ from libc.string cimport memcmp, memcpy, strdup
 
 from pantheon._core.arch.llama cimport pn_llama_load_safetensors, pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_str, gguf_kv, gguf_open
@@ -24,6 +25,7 @@ from pantheon._core.types cimport (
     PN_ARCH_MISTRAL,
     PN_ARCH_QWEN2,
     PN_ARCH_QWEN3,
+    PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -55,6 +57,7 @@ registry[3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
 registry[4] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
 registry[5] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
 registry[6] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
+registry[7] = pn_rwkvx_ops()
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -205,8 +208,14 @@ cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     return 0
 
 
-cdef int load_file(pn_model *model, str path, str config_path, str vocab_path) except -1:
+cdef int load_file(pn_model *model, str path, const pn_load_opts *opts) except -1:
     """Branches on the container: safetensors with a config.json, safetensors alone (RWKV-X), GGUF."""
+    cdef str config_path = None
+    cdef str vocab_path = None
+    if opts != NULL and opts.config_path != NULL:
+        config_path = os.fsdecode(<bytes>opts.config_path)
+    if opts != NULL and opts.vocab_path != NULL:
+        vocab_path = os.fsdecode(<bytes>opts.vocab_path)
     if os.path.isdir(path) and config_path is None and os.path.exists(os.path.join(path, "config.json")):
         config_path = os.path.join(path, "config.json")
     if os.path.isdir(path) and config_path is not None:
@@ -216,8 +225,9 @@ cdef int load_file(pn_model *model, str path, str config_path, str vocab_path) e
             if vocab_path is not None:
                 raise ValueError(f"{path}: vocab_path belongs to RWKV-X models, which have no config_path")
             return load_hf(model, path, config_path)
-        raise ValueError(f"{path}: a safetensors model needs config_path, the config.json of its folder; "
-                         "or give the folder as the path")
+        pn_rwkvx_load(model, path, opts)
+        model.forward = ops_of(model).forward
+        return 0
     if config_path is not None or vocab_path is not None:
         raise ValueError(f"{path}: config_path and vocab_path belong to safetensors models")
     return load_gguf(model, path)
@@ -247,9 +257,8 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         if model.path == NULL:
             raise MemoryError()
         record_dies(model, dies, n_dies)
-        load_file(model, name, os.fsdecode(<bytes>opts.config_path) if opts != NULL and opts.config_path != NULL else None,
-                  os.fsdecode(<bytes>opts.vocab_path) if opts != NULL and opts.vocab_path != NULL else None)
-        if opts != NULL and opts.quantize:
+        load_file(model, name, opts)
+        if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         model.pool = fw_pool_get()
         pn_model_set_threads(model, default_threads())
@@ -330,6 +339,21 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
         pn_set_error(b"cannot truncate to position %lld: the state holds %lld", pos, state.pos)
         return -1
     return ops_of_state(state).state_truncate(state, pos)
+
+
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
+
+
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot(state, out) if ops.state_snapshot != NULL else 0
+
+
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_restore(state, snapshot, pos) if ops.state_restore != NULL else pn_state_truncate(state, pos)
 
 
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:

@@ -10,7 +10,7 @@ cdef int rx_state_n_ctx(const pn_state *state) noexcept nogil
 cdef pn_kv_type rx_state_kv_type(const pn_state *state) noexcept nogil
 cdef size_t rx_state_bytes(const pn_state *state) noexcept nogil
 cdef size_t rx_snapshot_bytes(const pn_state *state) noexcept nogil
-cdef void rx_snapshot(const pn_state *state, void *out) noexcept nogil
-cdef void rx_restore(pn_state *state, const void *snapshot) noexcept nogil
+cdef int rx_snapshot(const pn_state *state, void *out) noexcept nogil
+cdef int rx_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil
 # nogil. Tokens that a prompt of n tokens leaves in memory.
 cdef int rx_keep_count(const pn_state *state, int n) noexcept nogil

@@ -5,7 +5,7 @@ memory of the attention blocks is a KV cache: in memory mode its rows are the se
 full mode they are the positions, which a snapshot does not copy: they stay what they were.
 """
 from libc.math cimport floor
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -15,11 +15,6 @@ from pantheon._core.kernels.table cimport PN_F32, PN_RWKV_HEAD
 from pantheon._core.kvcache cimport kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
 from pantheon._core.report cimport pn_last_error, pn_set_error
 from pantheon._core.types cimport PN_KV_F16, pn_config, pn_kv_type, pn_model, pn_state
-
-cdef struct snapshot_head:
-    int pos
-    int kept
-
 
 cdef inline int keep_count(const pn_rwkvx_model *w, int n) noexcept nogil:
     return min(n, w.keep_tokens) if w.keep_tokens > 0 else max(1, <int>floor(n * w.keep_ratio))
@@ -119,7 +114,7 @@ cdef inline int copied_rows(const rx_state *st, int kept) noexcept nogil:
 cdef size_t rx_snapshot_bytes(const pn_state *state) noexcept nogil:
     cdef const rx_state *st = <const rx_state *>state.kv_cache
     cdef int rows = copied_rows(st, st.kept)
-    cdef size_t n = sizeof(snapshot_head) + st.n_floats * sizeof(float)
+    cdef size_t n = sizeof(int64_t) + st.n_floats * sizeof(float)
     if rows > 0:
         n += (<size_t>st.kv.n_layer * st.kv.n_kv_head
               * (st.kv.ops.k_bytes(rows, st.kv.head_dim) + st.kv.ops.v_bytes(rows, st.kv.head_dim)))
@@ -144,34 +139,38 @@ cdef void copy_memory(const rx_state *st, int rows, uint8_t *snapshot, bint out)
                 snapshot += n
 
 
-cdef void rx_snapshot(const pn_state *state, void *out) noexcept nogil:
+cdef int rx_snapshot(const pn_state *state, void *out) noexcept nogil:
     cdef const rx_state *st = <const rx_state *>state.kv_cache
     cdef uint8_t *p = <uint8_t *>out
-    cdef snapshot_head head
+    cdef int64_t kept = st.kept
     cdef int rows = copied_rows(st, st.kept)
-    head.pos = state.pos
-    head.kept = st.kept
-    memcpy(p, &head, sizeof(head))
-    p += sizeof(head)
+    if st.broken:
+        pn_set_error(b"a call was interrupted and left the state between positions: reset it or restore a checkpoint",
+                     0, 0)
+        return -1
+    memcpy(p, &kept, sizeof(kept))
+    p += sizeof(kept)
     memcpy(p, st.shift, st.n_floats * sizeof(float))
     if rows > 0:
         copy_memory(st, rows, p + st.n_floats * sizeof(float), True)
+    return 0
 
 
-cdef void rx_restore(pn_state *state, const void *snapshot) noexcept nogil:
+cdef int rx_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
     cdef rx_state *st = <rx_state *>state.kv_cache
     cdef uint8_t *p = <uint8_t *>snapshot
-    cdef snapshot_head head
+    cdef int64_t kept
     cdef int rows
-    memcpy(&head, p, sizeof(head))
-    p += sizeof(head)
-    rows = copied_rows(st, head.kept)
+    memcpy(&kept, p, sizeof(kept))
+    p += sizeof(kept)
+    rows = copied_rows(st, <int>kept)
     memcpy(st.shift, p, st.n_floats * sizeof(float))
     if rows > 0:
         copy_memory(st, rows, p + st.n_floats * sizeof(float), False)
         st.kv.high = max(st.kv.high, rows)
     elif st.kv != NULL and not st.w.full:
         kvcache_reset(st.kv)             # an empty memory is one row of zeros
-    state.pos = head.pos
-    st.kept = head.kept
+    state.pos = pos
+    st.kept = <int>kept
     st.broken = False
+    return 0

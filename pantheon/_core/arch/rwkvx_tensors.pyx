@@ -2,7 +2,7 @@
 from libc.math cimport isfinite
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, pn_kernels, pn_kernels_active, pn_type_ops
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
@@ -84,6 +84,7 @@ cdef class RwkvTensors:
         shape = self.shape2(name)
         if shape != (rows, cols):
             raise ValueError(f"{self.path}: tensor {self.full(name)} has shape {shape}, expected ({rows}, {cols})")
+        memset(&m, 0, sizeof(pn_matrix))
         m.ops = &pn_kernels_active().type[t.type]
         m.data = <const uint8_t *>t.data
         m.row_bytes = <size_t>cols * m.ops.block_bytes
@@ -127,6 +128,7 @@ cdef class RwkvTensors:
             raise ValueError(f"{self.path}: tensor {self.full(name)} has shape ({stored_rows}, {stored_cols}), expected "
                              f"{wanted}")
         out_in = (stored_cols == n) == down
+        memset(&m, 0, sizeof(pn_matrix))
         m.ops = &pn_kernels_active().type[t.type]
         m.rows = other if down else n
         m.cols = n if down else other
