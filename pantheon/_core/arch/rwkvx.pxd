@@ -197,3 +197,5 @@ cdef tm_tensor *pn_rwkvx_forward(pn_model *model, uint32_t token, pn_state *stat
 cdef pn_arch_ops pn_rwkvx_ops() noexcept nogil
 # nogil. Path of the World vocabulary that came with an RWKV-X model, borrowed; NULL: none did, or another model.
 cdef const char *pn_rwkvx_vocab_path(const pn_model *model) noexcept nogil
+# nogil. True where the result of a prompt depends on how it is cut: RWKV-X in memory mode.
+cdef bint pn_rwkvx_whole_prompts(const pn_model *model) noexcept nogil

@@ -480,6 +480,11 @@ cdef const char *pn_rwkvx_vocab_path(const pn_model *model) noexcept nogil:
     return (<const pn_rwkvx_model *>model.weights).vocab_path
 
 
+cdef bint pn_rwkvx_whole_prompts(const pn_model *model) noexcept nogil:
+    cdef const pn_rwkvx_model *w = <const pn_rwkvx_model *>model.weights
+    return model.config.arch == PN_ARCH_RWKVX and w.n_attn > 0 and not w.full
+
+
 cdef int load_gguf(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
     raise ValueError(f"{path}: RWKV-X models are read from safetensors, not from GGUF")
 
