@@ -43,7 +43,7 @@ class WorldTokenizer:
     def __init__(self, tokens: Sequence[bytes], n_vocab: int, name: str = "the vocabulary"):
         """tokens: of ids 1, 2, ...; n_vocab: width of the logits; name: for messages. ValueError: not a vocabulary."""
         if len(tokens) >= n_vocab:
-            raise ValueError(f"{name}: {len(tokens)} tokens and the end of text, but the model has only {n_vocab} logits")
+            raise ValueError(f"{name}: {len(tokens)} tokens and an end of text for a model with only {n_vocab} logits")
         self._pieces = [b"", *tokens]
         self._walk, self._ids = _trie(tokens, name)
         for byte in range(256):

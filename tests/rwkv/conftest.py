@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import rwkv_models  # noqa: E402
+import rwkv_models
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "rwkv"
 

@@ -5,8 +5,8 @@ from pantheon.text import ChatTemplate
 from pantheon.text.rwkv import WorldTokenizer, parse
 from pantheon.text.stream import DetokenizeStream
 
-WORDS = [" the", "the", "then", " then", "he", "\n\n", "\n\nUser", "User", "é", "日本", "日本語", "it's", 'say "no"', "  ",
-         "\t\t", "a b c", "\\n", "\u0080"]
+WORDS = [" the", "the", "then", " then", "he", "\n\n", "\n\nUser", "User", "é", "日本", "日本語", "it's", 'say "no"',
+         "  ", "\t\t", "a b c", "\\n", "\u0080"]
 
 
 def tiny_tokens():
@@ -54,7 +54,8 @@ def test_the_file_is_read_as_written():
 
 
 def test_escapes_and_quotes():
-    lines = [r"1 'a\x41' 2", r"2 '\x80' 2", r"3 b'\x80\n\\' 3", r'4 "\u65e5\U0001f600\"" 8', r"5 '\r\t\'' 3", "6 '  ' 2"]
+    lines = [r"1 'a\x41' 2", r"2 '\x80' 2", r"3 b'\x80\n\\' 3", r'4 "\u65e5\U0001f600\"" 8', r"5 '\r\t\'' 3",
+             "6 '  ' 2"]
     assert parse("\n".join(lines).encode(), "v") == [
         b"aA", b"\xc2\x80", b"\x80\n\\", "日😀\"".encode(), b"\r\t'", b"  "]
 

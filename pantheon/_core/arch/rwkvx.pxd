@@ -132,8 +132,9 @@ cdef struct rx_state:
     int n_ctx                            # a multiple of 8
     int kept                             # memory mode: remembered tokens
     bint broken                          # an interrupted prefill left it between positions
-    float *shift                         # (2 n_blocks + n_attn, n_embd) last input of every token shift: time mix and
-                                         # channel mix of each block, then channel mix of the attention blocks; owned
+    # (2 n_blocks + n_attn, n_embd) last input of every token shift: time mix and channel mix of each block, then
+    # channel mix of the attention blocks; owned
+    float *shift
     float *wkv                           # (n_blocks, n_head, 64 keys, 64 values), within shift's memory
     size_t n_floats                      # of both
     pn_llama_kv_cache *kv                # owned; layer i is attention block i; NULL without any
@@ -151,8 +152,8 @@ cdef struct rx_candidate:
 
 cdef struct rx_prompt:                   # what a prompt needs as a whole in memory mode
     int keep                             # tokens that stay
-    float *k                             # (n_tok, n_embd) key and value of the block before an attention block, as its
-    float *v                             # state took them
+    float *k                             # (n_tok, n_embd) key of the last RWKV-7 block, as its state took it
+    float *v                             # (n_tok, n_embd) the value
     rx_candidate *order                  # (n_tok,) scratch of the selection
     int *slot                            # (n_tok,) row in memory, -1 for a token that is forgotten
     pn_llama_kv_cache kv                 # keys and values of all tokens, of one attention block at a time

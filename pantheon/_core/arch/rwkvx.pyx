@@ -10,11 +10,12 @@ of two calls is not that of one. Full mode, and a model without attention blocks
 of a prompt gives the same bits.
 """
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, qsort
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.ops cimport pn_arch_ops
-from pantheon._core.arch.rwkv7 cimport rwkv7_block, rwkv_channel_mix, rwkv_norm
+from pantheon._core.arch.rwkv7 cimport rwkv7_block
+from pantheon._core.arch.rwkvx_attn cimport rwkvx_attention, rwkvx_select
 from pantheon._core.arch.rwkvx_load cimport rwkvx_load, rwkvx_unload
 from pantheon._core.arch.rwkvx_state cimport (
     rx_keep_count,
@@ -30,15 +31,12 @@ from pantheon._core.arch.rwkvx_state cimport (
     rx_state_truncate,
 )
 from pantheon._core.arch.rwkvx_work cimport rx_prompt_new, rx_work_shared, rx_work_single
-from pantheon._core.attention cimport attention, attention_heads
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
-from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
 from pantheon._core.linear cimport (
     TOKENS_ALIGN,
     group_product,
     input_begin,
     input_prepare,
-    pn_group,
     pn_team,
     team_barrier,
     team_range,
@@ -47,102 +45,6 @@ from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_load_opts, pn_model, pn_state, tm_tensor
-
-# ---- attention block -------------------------------------------------------------------------------------------------
-
-cdef void store(rx_job *job, rx_view *v, int a, int h0, int h1) noexcept nogil:
-    """Keys and values of the rank's tokens, heads [h0, h1): into the cache that this run attends to, and the selected
-    ones into the memory of the sequence."""
-    cdef int t, h, slot
-    cdef size_t at
-    cdef pn_llama_kv_cache *kv
-    for t in range(v.t0, v.t1):
-        slot = job.prompt.slot[v.w0 + t] if job.prompt != NULL else -1
-        for h in range(h0, h1):
-            at = <size_t>t * job.c.n_embd + h * PN_RWKV_HEAD
-            kv = job.attn.caches[t]
-            kv.ops.store_k(kvcache_k(kv, a if job.prompt == NULL else 0, h), job.attn.pos[t], PN_RWKV_HEAD,
-                           job.work.k + at)
-            kv.ops.store_v(kvcache_v(kv, a if job.prompt == NULL else 0, h), job.attn.pos[t], PN_RWKV_HEAD,
-                           job.work.v + at)
-            if slot >= 0:
-                kv = job.states[0].kv
-                kv.ops.store_k(kvcache_k(kv, a, h), slot, PN_RWKV_HEAD, job.work.k + at)
-                kv.ops.store_v(kvcache_v(kv, a, h), slot, PN_RWKV_HEAD, job.work.v + at)
-
-
-cdef void attention_block(rx_job *job, pn_team *team, rx_view *v, int a) noexcept nogil:
-    cdef pn_rwkvx_attn *block = &job.w.attn[a]
-    cdef const pn_group *g = &block.qkv if job.remember else &block.q
-    cdef int h0 = 0, h1 = job.c.n_head
-    cdef float *y[3]
-    cdef size_t ldy[3]
-    rwkv_norm(job, v, block.ln_w, block.ln_b)
-    memcpy(v.s.mixed[0] + <size_t>v.t0 * job.c.n_embd, v.s.normed + <size_t>v.t0 * job.c.n_embd,
-           <size_t>(v.t1 - v.t0) * job.c.n_embd * sizeof(float))
-    input_prepare(team, &v.s.mix[0], g, v.t0, v.t1)
-    if job.shared:
-        team_barrier(team)
-    y[0], y[1], y[2] = job.work.r, job.work.k, job.work.v
-    ldy[0] = ldy[1] = ldy[2] = job.c.n_embd
-    group_product(team, g, &v.s.mix[0], y, ldy)
-    team_barrier(team)
-    if job.remember:
-        if not job.shared:
-            attention_heads(team, job.c.n_head, &h0, &h1)    # of this rank in the attention too: no barrier
-        store(job, v, a, h0, h1)
-        if job.shared:
-            team_barrier(team)
-    attention(team, &job.attn, a if job.prompt == NULL else 0, job.work.ranks[team.rank].attention)
-    team_barrier(team)
-    input_prepare(team, &v.s.heads, &block.out, v.t0, v.t1)
-    if job.shared:
-        team_barrier(team)
-    y[0] = job.work.delta
-    group_product(team, &block.out, &v.s.heads, y, ldy)
-    team_barrier(team)
-    rwkv_channel_mix(job, team, v, &block.ffn, 2 * job.w.n_blocks + a)
-
-
-# ---- selection of what a prompt leaves in memory ---------------------------------------------------------------------
-
-cdef int worst_first(const void *a, const void *b) noexcept nogil:
-    cdef const rx_candidate *x = <const rx_candidate *>a
-    cdef const rx_candidate *y = <const rx_candidate *>b
-    if x.loss != y.loss:
-        return 1 if x.loss < y.loss else -1
-    return x.t - y.t
-
-
-cdef void select_memory(rx_job *job, pn_team *team, int b) noexcept nogil:
-    """Fills prompt.slot by how badly the state of block b after the whole prompt restores each token."""
-    cdef rx_prompt *p = job.prompt
-    cdef const float *wkv = job.states[0].wkv + <size_t>b * job.c.n_head * (PN_RWKV_HEAD * PN_RWKV_HEAD)
-    cdef rx_candidate *order = p.order
-    cdef int t0, t1, t, h, i, row = 0
-    cdef size_t at
-    cdef float sum
-    team_barrier(team)
-    team_range(team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
-    for t in range(t0, t1):
-        sum = 0
-        for h in range(job.c.n_head):
-            at = <size_t>t * job.c.n_embd + h * PN_RWKV_HEAD
-            sum += job.w.k.rwkv7_loss(wkv + <size_t>h * PN_RWKV_HEAD * PN_RWKV_HEAD, p.k + at, p.v + at)
-        order[t].loss = sum if sum == sum else 0     # the order of a sort must be one, whatever the numbers
-        order[t].t = t
-        p.slot[t] = -1
-    team_barrier(team)
-    if team.rank == 0:
-        qsort(order, job.n_tok, sizeof(rx_candidate), worst_first)
-        for i in range(p.keep):
-            p.slot[order[i].t] = 0
-        for t in range(job.n_tok):
-            if p.slot[t] == 0:
-                p.slot[t] = row
-                row += 1
-    team_barrier(team)
-
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
@@ -219,7 +121,7 @@ cdef void run_block(rx_job *job, pn_team *team, rx_stream *s, int b, bint is_att
     while w0 < job.n_tok:
         begin_window(job, team, &v, w0)
         if is_attention:
-            attention_block(job, team, &v, b)
+            rwkvx_attention(job, team, &v, b)
         else:
             rwkv7_block(job, team, &v, b)
         w0 += RX_WINDOW
@@ -281,7 +183,7 @@ cdef void rwkvx_task(void *arg, int rank, int n) noexcept nogil:
         run_block(job, &team, s, b, False)
         if job.w.n_attn > 0 and (b + 1) % job.w.interval == 0:
             if job.prompt != NULL:
-                select_memory(job, &team, b)
+                rwkvx_select(job, &team, b)
             run_block(job, &team, s, b // job.w.interval, True)
         if interrupted(job, &team):
             return
@@ -292,7 +194,6 @@ cdef void rwkvx_task(void *arg, int rank, int n) noexcept nogil:
 
 cdef void begin(rx_job *job, pn_model *model, rx_work *work, int n_tok, int first_out) noexcept nogil:
     """Fills what all kinds of run share."""
-    cdef int i
     memset(job, 0, sizeof(rx_job))
     job.c = &model.config
     job.w = <pn_rwkvx_model *>model.weights

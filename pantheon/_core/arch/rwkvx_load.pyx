@@ -1,7 +1,7 @@
 """Weights of RWKV-X and RWKV-7 from safetensors (see rwkvx_load.pxd for the contract).
 
-There is no config: names say how many blocks there are, shapes say all widths. RWKV-X files put "rwkv." before the names
-of the RWKV-7 part and "moba." before those of the attention blocks; plain RWKV-7 files have no prefix.
+There is no config: names say how many blocks there are, shapes say all widths. RWKV-X files put "rwkv." before the
+names of the RWKV-7 part and "moba." before those of the attention blocks; plain RWKV-7 files have no prefix.
 
 What the attention blocks remember comes from three environment variables, read here:
 
@@ -197,8 +197,8 @@ cdef int load_weights(pn_rwkvx_model *w, pn_config *c, RwkvTensors f) except -1:
     w.interval = n_layer // max(n_attn, 1)
     w.n_blocks = w.interval * max(n_attn, 1)
     if w.n_blocks < n_layer:
-        pn_log(PN_LOG_WARNING, b"the last %lld RWKV blocks are never run: there are %lld attention blocks, which do not "
-               b"divide the others", n_layer - w.n_blocks, n_attn)
+        pn_log(PN_LOG_WARNING, b"the last %lld RWKV blocks are never run: they are no multiple of the %lld attention "
+               b"blocks", n_layer - w.n_blocks, n_attn)
     w.embd = f.matrix("emb.weight", c.n_vocab, c.n_embd, False)
     w.ln0_w = f.vector("blocks.0.ln0.weight", c.n_embd)
     w.ln0_b = f.vector("blocks.0.ln0.bias", c.n_embd)

@@ -24,8 +24,8 @@ cdef class RwkvTensors:
     cdef const float *vector(self, str name, int n) except NULL
     # (rows, cols); int8 when `may_quantize` and the file is to be quantised.
     cdef pn_matrix matrix(self, str name, int rows, int cols, bint may_quantize) except *
-    # One half of a LoRA as (out, in): down (rank, n) or up (n, rank). Files have it as (in, out), which is transposed into
-    # `owned`, or as (out, in); the shape tells, since a rank is smaller than n. rank 0: any.
+    # One half of a LoRA as (out, in): down (rank, n) or up (n, rank). Files have it as (in, out), which is transposed
+    # into `owned`, or as (out, in); the shape tells, since a rank is smaller than n. rank 0: any.
     cdef pn_matrix lora(self, str name, int n, int rank, bint down) except *
     cdef pn_matrix quantized(self, str name, const pn_matrix *source) except *
     cdef const uint8_t *transposed(self, const uint8_t *x, int64_t rows, int64_t cols, int item) except NULL

@@ -4,9 +4,9 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, pn_kernels, pn_kernels_active, pn_type_ops
+from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, pn_kernels, pn_kernels_active
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
-from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
+from pantheon._core.safetensors cimport safetensors_tensor
 from pantheon._core.tensor cimport owned_calloc, pn_matrix
 from pantheon._core.threads import default_threads
 from pantheon._core.types cimport tm_tensor
@@ -125,8 +125,8 @@ cdef class RwkvTensors:
         other = stored_cols if stored_rows == n else stored_rows
         if n not in (stored_rows, stored_cols) or not 0 < other < n or (rank > 0 and other != rank):
             wanted = f"{n} by {rank}" if rank > 0 else f"{n} by fewer"
-            raise ValueError(f"{self.path}: tensor {self.full(name)} has shape ({stored_rows}, {stored_cols}), expected "
-                             f"{wanted}")
+            raise ValueError(f"{self.path}: tensor {self.full(name)} has shape ({stored_rows}, {stored_cols}), "
+                             f"expected {wanted}")
         out_in = (stored_cols == n) == down
         memset(&m, 0, sizeof(pn_matrix))
         m.ops = &pn_kernels_active().type[t.type]
