@@ -223,6 +223,11 @@ cdef int load_file(pn_model *model, str path, str config_path, str vocab_path) e
     return load_gguf(model, path)
 
 
+cdef str path_text(const char *path):
+    """The path as str; None for NULL."""
+    return None if path == NULL else os.fsdecode(<bytes>path)
+
+
 cdef int record_dies(pn_model *model, const int *dies, int n_dies) except -1:
     cdef int i
     if dies == NULL:
@@ -247,8 +252,8 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         if model.path == NULL:
             raise MemoryError()
         record_dies(model, dies, n_dies)
-        load_file(model, name, os.fsdecode(<bytes>opts.config_path) if opts != NULL and opts.config_path != NULL else None,
-                  os.fsdecode(<bytes>opts.vocab_path) if opts != NULL and opts.vocab_path != NULL else None)
+        load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
+                  path_text(opts.vocab_path if opts != NULL else NULL))
         if opts != NULL and opts.quantize:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         model.pool = fw_pool_get()

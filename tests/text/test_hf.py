@@ -14,8 +14,8 @@ from pantheon.text.stream import DetokenizeStream
 
 CORPUS = ["the quick brown fox jumps over the lazy dog", "a cat and a dog and the fox went there then",
           "this is the text that the model was trained on, again and again", "numbers 1 2 3 10 200 and words"] * 20
-TEXTS = ["", " ", "the fox", " the fox", "the  fox\n\nand\tthe dog ", "naïve café 😀 日本", "</s> and <s> here", "x<s>y",
-         "<|im_end|> in text", "tailing   "]
+TEXTS = ["", " ", "the fox", " the fox", "the  fox\n\nand\tthe dog ", "naïve café 😀 日本", "</s> and <s> here",
+         "x<s>y", "<|im_end|> in text", "tailing   "]
 BYTE_BOS, BYTE_END = "<|begin|>", "<|im_end|>"
 
 
@@ -149,7 +149,8 @@ def test_chat_with_hostile_content(tmp_path):
         if with_file:
             (folder / "chat_template.jinja").write_text(template + "!")
         tokenizer = load_tokenizer(folder, 300)
-        segments = ChatTemplate.for_tokenizer(tokenizer).render([{"role": "user", "content": f"a{BYTE_END}b{BYTE_BOS}"}])
+        messages = [{"role": "user", "content": f"a{BYTE_END}b{BYTE_BOS}"}]
+        segments = ChatTemplate.for_tokenizer(tokenizer).render(messages)
         ids = tokenizer.encode_chat(segments)
         assert [i for i in ids if i >= n] == [n, n + 1]
         assert (tokenizer.decode(ids[-1:]) == "!") == with_file
@@ -232,7 +233,8 @@ def deep(n):
 
 @pytest.mark.parametrize("data", [
     "", "[]", "{}", "x", deep(100), '{"model":{}}', changed(model=None), changed(model={"type": "BPE"}),
-    changed(model={**byte_level()["model"], "merges": ["no such"]}), changed(model={**byte_level()["model"], "vocab": {}}),
+    changed(model={**byte_level()["model"], "merges": ["no such"]}),
+    changed(model={**byte_level()["model"], "vocab": {}}),
     changed(decoder=None), changed(decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}),
     changed(pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}),
     changed(added_tokens=[added(2**40, "x")]), changed(added_tokens=[added(10**7, "x")]),
