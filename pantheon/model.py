@@ -57,8 +57,7 @@ class Model(ModelBase):
 
     @property
     def tokenizer(self):
-        """The model's tokenizer, the GGUF file's or the Hugging Face folder's; ValueError when there is none or it cannot
-        be built."""
+        """The GGUF file's tokenizer or the Hugging Face folder's; ValueError when there is none that can be built."""
         with self._text_lock:
             if self._tokenizer is None:
                 self._tokenizer = self._build_tokenizer()

@@ -44,6 +44,7 @@ from pantheon._core.engine cimport (
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
+from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_KV_F16,
@@ -260,6 +261,12 @@ cdef class ModelBase:
         if (<pn_arch_weights *>self.ptr().weights).gguf == NULL:
             raise ValueError(f"{self.path}: not a GGUF file")
         return from_file((<pn_arch_weights *>self.ptr().weights).gguf, self.handle)
+
+    def safetensors(self):
+        """The model's weights as a SafetensorsFile; ValueError when they are in none."""
+        if (<pn_arch_weights *>self.ptr().weights).safetensors == NULL:
+            raise ValueError(f"{self.path}: no safetensors")
+        return safetensors_view((<pn_arch_weights *>self.ptr().weights).safetensors, self.handle)
 
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).

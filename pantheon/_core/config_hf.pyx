@@ -149,6 +149,9 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
         # position per token makes the sections of "mrope" agree
         c.rope_scaling = PN_ROPE_SCALING_NONE
         return 0
+    if kind not in ("linear", "yarn", "llama3"):
+        raise ValueError(f"{keys.path}: key {rope.prefix}rope_type is {kind[:40]!r}; this model class may have "
+                         "default, linear, dynamic, yarn or llama3")
     factor = rope.number("factor", (<double>c.n_ctx / c.rope_orig_ctx) if kind == "yarn" and c.rope_orig_ctx > 0 else
                          None)
     c.rope_factor = factor
@@ -160,7 +163,7 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
         c.rope_high_freq = rope.number("high_freq_factor")
         if not c.rope_low_freq < c.rope_high_freq:
             rope.refuse("high_freq_factor", f"above low_freq_factor {c.rope_low_freq}")
-    elif kind == "yarn":
+    else:
         c.rope_scaling = PN_ROPE_SCALING_YARN
         if not rope.flag("truncate", True):
             raise ValueError(f"{keys.path}: key {rope.prefix}truncate false is not supported")
@@ -173,9 +176,6 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
             c.rope_attn_factor = rope.number("attention_factor")
         elif mscale != 0 and mscale_all != 0 and factor > 1:
             c.rope_attn_factor = (0.1 * mscale * log(factor) + 1.0) / (0.1 * mscale_all * log(factor) + 1.0)
-    else:
-        raise ValueError(f"{keys.path}: key {rope.prefix}rope_type is {kind[:40]!r}; this model class may have "
-                         "default, linear, dynamic, yarn or llama3")
     return 0
 
 

@@ -208,14 +208,8 @@ cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     return 0
 
 
-cdef int load_file(pn_model *model, str path, const pn_load_opts *opts) except -1:
+cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, const pn_load_opts *opts) except -1:
     """Branches on the container: safetensors with a config.json, safetensors alone (RWKV-X), GGUF."""
-    cdef str config_path = None
-    cdef str vocab_path = None
-    if opts != NULL and opts.config_path != NULL:
-        config_path = os.fsdecode(<bytes>opts.config_path)
-    if opts != NULL and opts.vocab_path != NULL:
-        vocab_path = os.fsdecode(<bytes>opts.vocab_path)
     if os.path.isdir(path) and config_path is None and os.path.exists(os.path.join(path, "config.json")):
         config_path = os.path.join(path, "config.json")
     if os.path.isdir(path) and config_path is not None:
@@ -231,6 +225,11 @@ cdef int load_file(pn_model *model, str path, const pn_load_opts *opts) except -
     if config_path is not None or vocab_path is not None:
         raise ValueError(f"{path}: config_path and vocab_path belong to safetensors models")
     return load_gguf(model, path)
+
+
+cdef str path_text(const char *path):
+    """The path as str; None for NULL."""
+    return None if path == NULL else os.fsdecode(<bytes>path)
 
 
 cdef int record_dies(pn_model *model, const int *dies, int n_dies) except -1:
@@ -257,7 +256,8 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         if model.path == NULL:
             raise MemoryError()
         record_dies(model, dies, n_dies)
-        load_file(model, name, opts)
+        load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
+                  path_text(opts.vocab_path if opts != NULL else NULL), opts)
         if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         model.pool = fw_pool_get()

@@ -189,7 +189,7 @@ cdef void packed_product(const pn_matrix *m, const pn_act *x, int s0, int s1, fl
 
 
 cdef void rows_product(const pn_matrix *m, const pn_act *x, int r0, int r1, float *y, size_t ldy) noexcept nogil:
-    """Stored rows [r0, r1) times every token, straight from the file's layout: 8 streams far apart, then what is left."""
+    """Stored rows [r0, r1) times every token, straight from the file's layout: 8 streams far apart, then the rest."""
     cdef int g = stream_rows(r1 - r0)
     cdef int i, t
     cdef int r = r0 + 8 * g

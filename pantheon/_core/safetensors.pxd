@@ -21,7 +21,7 @@ cdef struct safetensors_file:
     int n_maps
     pn_mapping **maps                    # (n_maps,) owned
     int64_t n_tensors
-    tm_tensor *tensors                   # (n_tensors,) owned; data points into the mappings, name may be cut at 63 bytes
+    tm_tensor *tensors                   # (n_tensors,) owned; data points into the mappings, names are cut at 63 bytes
     char **names                         # (n_tensors,) owned, whole names
     void *index                          # name lookup, private
 
@@ -29,5 +29,7 @@ cdef struct safetensors_file:
 # caller owns the result. OSError, MemoryError, or ValueError naming file and tensor.
 cdef safetensors_file *safetensors_open(str path) except NULL
 cdef void safetensors_close(safetensors_file *f) noexcept
+# GIL; a SafetensorsFile over f, which must live as long as owner does.
+cdef object safetensors_view(safetensors_file *f, object owner)
 # nogil; borrowed; NULL when absent.
 cdef tm_tensor *safetensors_tensor(const safetensors_file *f, const char *name) noexcept nogil

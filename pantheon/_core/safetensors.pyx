@@ -251,15 +251,20 @@ cdef tm_tensor *safetensors_tensor(const safetensors_file *f, const char *name) 
 
 # ---- from Python -----------------------------------------------------------------------------------------------------
 
-TensorInfo = namedtuple("TensorInfo", "name dtype shape nbytes")
-TensorInfo.__doc__ = "One tensor of the directory; shape slowest dimension first, without leading ones."
+TensorInfo = namedtuple("TensorInfo", "name type shape nbytes")
+TensorInfo.__doc__ = """One tensor of the directory.
+
+type is the dtype's name, shape NumPy's order, slowest dimension first, without leading ones.
+"""
 
 
 cdef class _Handle:
     cdef safetensors_file *f
+    cdef object owner                    # of f; None: this handle
 
     def __dealloc__(self):
-        safetensors_close(self.f)
+        if self.owner is None:
+            safetensors_close(self.f)
 
 
 cdef class _Bytes:
@@ -330,3 +335,12 @@ cdef class SafetensorsFile:
             raise KeyError(name)
         data.handle = self.handle
         return np.frombuffer(data, np.uint8)
+
+
+cdef object safetensors_view(safetensors_file *f, object owner):
+    cdef SafetensorsFile file = SafetensorsFile.__new__(SafetensorsFile)
+    cdef _Handle handle = _Handle()
+    handle.owner = owner
+    handle.f = f
+    file.handle = handle
+    return file

@@ -19,7 +19,7 @@ _PHI3_KEEPS_SPACE = (b"<unk>", b"<s>", b"<|endoftext|>")
 
 
 class Tokenizer:
-    """The tokenizer of a model, here by the vocabulary of its GGUF file. Immutable once built; any number of threads may use it.
+    """The tokenizer of a model, here by the vocabulary of its GGUF file. Immutable once built; threads may share it.
 
     vocab          texts, types and special ids
     token_texts    (n_tokens,) raw texts as in the file

@@ -76,8 +76,8 @@ cdef struct pn_llama_model:
     void *work_memory                    # owned, grown on demand
     size_t work_bytes
 
-# GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor or
-# key. self is the registry row that hf_architecture named.
+# GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor
+# or key. self is the registry row that hf_architecture named.
 cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
                                    str path, str config_path) except -1
 # nogil. The registry row of one architecture of the family.

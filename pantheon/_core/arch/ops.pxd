@@ -16,8 +16,8 @@ cdef struct pn_arch_ops:
     const char *name                     # general.architecture of GGUF
     pn_arch arch
     pn_rope_kind rope_kind               # of the files of this architecture
-    # GIL. Fills model.config and model.weights from a GGUF source, which stays the caller's; ValueError naming the tensor
-    # or key.
+    # GIL. Fills model.config and model.weights from a GGUF source, which stays the caller's; ValueError naming the
+    # tensor or key.
     int (*load)(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1
     # nogil. Frees model.weights, not the file.
     void (*unload)(pn_model *model) noexcept nogil

@@ -94,7 +94,8 @@ cdef const pn_type_ops *_type_ops(str level, str type_name) except NULL:
 def type_info(str type_name, str level="ref"):
     """``{"block", "block_bytes", "act", "level", "has_tile"}`` of a weight type at a level.
 
-    block and block_bytes are elements and bytes of a block; act is the input of a product: "f32", "q32", "q256" or "row".
+    block and block_bytes are elements and bytes of a block; act is the input of a product: "f32", "q32", "q256" or
+    "row".
     """
     cdef const pn_type_ops *ops = _type_ops(level, type_name)
     return {
