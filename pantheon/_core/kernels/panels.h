@@ -18,6 +18,10 @@
 /* Bytes of one step, or of one number of all rows; steps of 32 weights; sub-blocks of a K block. */
 enum { PANEL_SET = PN_PANEL * 4, PANEL_STEPS = 8, PANEL_SUBS = 8 };
 
+/* Types with small signed codes whose panels are those of another type, offset as its codes are. */
+static const pn_type PANELS_OF_Q5_0[] = {PN_MXFP4, PN_Q1_0, PN_Q2_0};
+static const pn_type PANELS_OF_Q6_K[] = {PN_Q3_K, PN_IQ3_S, PN_IQ1_S, PN_IQ1_M, PN_TQ1_0, PN_TQ2_0};
+
 /* ---- 32-weight types --------------------------------------------------------------------------------------------- */
 
 enum { Q32_D = PANEL_STEPS * PANEL_SET, Q32_M = Q32_D + PANEL_SET };

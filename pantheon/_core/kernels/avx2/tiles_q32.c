@@ -1,4 +1,5 @@
-/* Matrix x matrix tiles of the types with 32 weights a block and codes of at most 5 bits: Q4_0, Q4_1, Q5_0, Q5_1.
+/* Matrix x matrix tiles of the types with codes of at most 5 bits and a scale per 32 or more: Q4_0, Q4_1, Q5_0, Q5_1;
+ * MXFP4, Q1_0 and Q2_0 in the panels of Q5_0.
  *
  * Panels: see panels.h.
  * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | start8 (T, 2) | start16
@@ -9,6 +10,8 @@
  * lane's inputs), itself at most 32512, and wrap on the way, which the final value does not see. One vpmaddubsw sums
  * two products, at most 2 * 31 * 127 = 7874: it cannot saturate.
  */
+#include "codes2.h"
+#include "codes4.h"
 #include "panels.h"
 #include "tiles.h"
 
@@ -70,6 +73,46 @@ TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_
             unpack_scales(type, rows.at + v * LANES, (float *)(panel + Q32_D) + v * LANES,
                           (float *)(panel + Q32_M) + v * LANES);
         }
+    }
+}
+
+/* Signed codes in [-16, 15], offset by 16 as those of Q5_0; j: which 32 of a block. */
+TILE_INLINE __m256i small_codes(pn_type type, const uint8_t *block, int j)
+{
+    __m256i c = type == PN_MXFP4 ? lookup_32(e2m1_values(), block + 1)
+                : type == PN_Q1_0 ? q1_0_codes(block, j) : q2_0_codes(block, j);
+    return _mm256_add_epi8(c, _mm256_set1_epi8(16));
+}
+
+TILE_INLINE void unpack_small(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    const size_t bytes = type == PN_MXFP4 ? 17 : 18;
+    const int parts = type == PN_Q1_0 ? 4 : type == PN_Q2_0 ? 2 : 1;
+    panel_rows rows;
+    rows_begin(&rows, w, row_bytes, n_rows, bytes);
+    for (int b = 0; b < n / 32; b++, panel += q32_panel_block(PN_Q5_0)) {
+        for (int v = 0; v < ROW_VECS; v++) {
+            const uint8_t *const *block = rows.at + v * LANES;
+            __m256i c[8];
+            float *d = (float *)(panel + Q32_D) + v * LANES;
+            if (b % parts == 0)
+                rows_prefetch(&rows, v * LANES, PREFETCH_BLOCKS * bytes, 1);
+            #pragma GCC unroll 8
+            for (int i = 0; i < LANES; i++) {
+                c[i] = small_codes(type, block[i], b % parts);
+                if (type != PN_MXFP4)
+                    d[i] = load_f16(block[i]);
+            }
+            transpose_8x8(c);
+            store_steps(panel, v, c, STEPS);
+            if (type == PN_MXFP4) {
+                __m256i e = _mm256_setr_epi32(*block[0], *block[1], *block[2], *block[3], *block[4], *block[5],
+                                              *block[6], *block[7]);
+                _mm256_store_ps(d, mx_scales(e));
+            }
+        }
+        if (b % parts == parts - 1)
+            rows_next(&rows);
     }
 }
 
@@ -156,7 +199,7 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
     acc_store(acc, n_tok, y, ldy);
 }
 
-/* ---- the four types ---------------------------------------------------------------------------------------------- */
+/* ---- the types --------------------------------------------------------------------------------------------------- */
 
 #define Q32_TYPE(name, type) \
     static size_t panel_bytes_##name(int n) { return (size_t)(n / 32) * (size_t)q32_panel_block(type); } \
@@ -171,10 +214,23 @@ Q32_TYPE(q4_1, PN_Q4_1)
 Q32_TYPE(q5_0, PN_Q5_0)
 Q32_TYPE(q5_1, PN_Q5_1)
 
+#define SMALL_TYPE(name, type) \
+    static void unpack_##name(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
+    { \
+        unpack_small(type, w, row_bytes, n_rows, n, panel); \
+    }
+
+SMALL_TYPE(mxfp4, PN_MXFP4)
+SMALL_TYPE(q1_0, PN_Q1_0)
+SMALL_TYPE(q2_0, PN_Q2_0)
+
 void pn_avx2_tiles_q32(pn_kernels *k)
 {
     tiles_set(&k->type[PN_Q4_0], TOK, panel_bytes_q4_0, unpack_q4_0, pack_bytes, pack_x, tile_q4_0);
     tiles_set(&k->type[PN_Q4_1], TOK, panel_bytes_q4_1, unpack_q4_1, pack_bytes, pack_x, tile_q4_1);
     tiles_set(&k->type[PN_Q5_0], TOK, panel_bytes_q5_0, unpack_q5_0, pack_bytes, pack_x, tile_q5_0);
     tiles_set(&k->type[PN_Q5_1], TOK, panel_bytes_q5_1, unpack_q5_1, pack_bytes, pack_x, tile_q5_1);
+    tiles_like(&k->type[PN_MXFP4], &k->type[PN_Q5_0], unpack_mxfp4);
+    tiles_like(&k->type[PN_Q1_0], &k->type[PN_Q5_0], unpack_q1_0);
+    tiles_like(&k->type[PN_Q2_0], &k->type[PN_Q5_0], unpack_q2_0);
 }

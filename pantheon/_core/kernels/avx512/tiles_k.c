@@ -123,4 +123,6 @@ void pn_avx512_tiles_k(pn_kernels *k)
     set_tile(&k->type[PN_Q4_K], tile_q4_k);
     set_tile(&k->type[PN_Q5_K], tile_q5_k);
     set_tile(&k->type[PN_Q6_K], tile_q6_k);
+    for (size_t i = 0; i < sizeof PANELS_OF_Q6_K / sizeof *PANELS_OF_Q6_K; i++)
+        set_tile(&k->type[PANELS_OF_Q6_K[i]], tile_q6_k);
 }

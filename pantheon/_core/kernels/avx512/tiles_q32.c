@@ -123,5 +123,7 @@ void pn_avx512_tiles_q32(pn_kernels *k)
     set_tile(&k->type[PN_Q4_1], tile_q4_1);
     set_tile(&k->type[PN_Q5_0], tile_q5_0);
     set_tile(&k->type[PN_Q5_1], tile_q5_1);
+    for (size_t i = 0; i < sizeof PANELS_OF_Q5_0 / sizeof *PANELS_OF_Q5_0; i++)
+        set_tile(&k->type[PANELS_OF_Q5_0[i]], tile_q5_0);
     tiles_set(&k->type[PN_Q8_0], TOK, panel_bytes_q8_0, unpack_q8_0, pack_bytes, pack_x, tile_q8_0);
 }
