@@ -10,10 +10,11 @@
  * Range: a 32-bit lane sums 32 products, at most 32 * 128 * 127 < 2^19.
  */
 #include "codes4.h"
+#include "panels.h"
 #include "tiles.h"
 
 enum { TOK = 4, STEPS = 16, PREFETCH_BLOCKS = 8 };
-enum { PANEL_SET = PN_PANEL * 4, PANEL_D = STEPS * PANEL_SET };
+enum { PANEL_D = STEPS * PANEL_SET };
 enum { PACK_D = 64, PACK_BLOCK = 68 }; /* each times n_tok */
 
 TILE_INLINE int n_parts(pn_type type) { return type == PN_NVFP4 ? 2 : 1; }
