@@ -27,8 +27,7 @@ FAMILY(pn_avx2_types_q4);
 FAMILY(pn_avx2_types_q5);
 FAMILY(pn_avx2_types_q8);
 FAMILY(pn_avx2_types_q45_k);
-FAMILY(pn_avx2_types_q6_k);
-FAMILY(pn_avx2_types_q23_k);
+FAMILY(pn_avx2_types_q236_k);
 FAMILY(pn_avx2_types_fp4);
 FAMILY(pn_avx2_types_iq);
 FAMILY(pn_avx2_types_ternary);
@@ -39,10 +38,10 @@ FAMILY(pn_avx2_tiles_k);
 FAMILY(pn_avx2_tiles_q8);
 FAMILY(pn_avx2_tiles_f32);
 static const pn_level_init AVX2[] = {
-    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_types_q6_k,
+    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k,
     pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
     /* after the tiles of Q6_K, which they use */
-    pn_avx2_types_q23_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,
+    pn_avx2_types_q236_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,
 };
 #endif
 

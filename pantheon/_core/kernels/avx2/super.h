@@ -131,7 +131,8 @@ PN_INLINE float super_d(const pn_super_type *ty, const uint8_t *b) { return _cvt
 
 /* An int16 panel, per block of 256:  codes times scales (128 steps, 16 rows, 2) int16 | d (16,) f32, and where the type
  * has minimums | mins (8, 16 rows, 2) int16, one for 16 codes | dmin (16,) f32. */
-enum { S16_STEPS = 128, S16_D = S16_STEPS * PANEL_SET, S16_MINS = S16_D + PANEL_SET, S16_DMIN = S16_MINS + 8 * PANEL_SET };
+enum { S16_STEPS = 128, S16_D = S16_STEPS * PANEL_SET, S16_MINS = S16_D + PANEL_SET };
+enum { S16_DMIN = S16_MINS + 8 * PANEL_SET };
 
 PN_INLINE int s16_panel_block(int has_min) { return has_min ? S16_DMIN + PANEL_SET : S16_MINS; }
 
@@ -203,7 +204,8 @@ PN_INLINE void super_unpack_u6(const pn_super_type *ty, const uint8_t *w, size_t
             transpose_8x8(scale[0]);
             transpose_8x8(scale[1]);
             for (int k = 0; k < 16; k++)
-                store_i(panel + k / 2 * k_panel_sub(PN_Q6_K) + K_SCALES + k % 2 * PANEL_SET + v * 32, scale[k / 8][k % 8]);
+                store_i(panel + k / 2 * k_panel_sub(PN_Q6_K) + K_SCALES + k % 2 * PANEL_SET + v * 32,
+                        scale[k / 8][k % 8]);
 #pragma GCC unroll 1
             for (int j = 0; j < PANEL_SUBS; j++) {
                 __m256i c[8];
@@ -222,13 +224,16 @@ PN_INLINE void super_unpack_u6(const pn_super_type *ty, const uint8_t *w, size_t
 /* tiles_s16.c: sets the matrix functions of a type whose unpack makes int16 panels */
 void pn_avx2_set_s16(pn_type_ops *ops, int has_min, void (*unpack)(const uint8_t *, size_t, int, int, uint8_t *));
 
-/* The functions of a type described by the constant `form`; panel is s16 or u6. */
-#define PN_SUPER_FUNCTIONS(type, form, panel_kind) \
+/* The functions of a type described by the constant `form`; panel_kind is s16 or u6. */
+#define PN_SUPER_DOTS(type, form) \
     static void type##_dot8(const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os) \
     { \
         super_dot8(&form, w, stride, x, t, out, os); \
     } \
-    PN_DOT1_FROM_DOT8(type) \
+    PN_DOT1_FROM_DOT8(type)
+
+#define PN_SUPER_FUNCTIONS(type, form, panel_kind) \
+    PN_SUPER_DOTS(type, form) \
     static void type##_unpack(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
     { \
         super_unpack_##panel_kind(&form, w, row_bytes, n_rows, n, panel); \

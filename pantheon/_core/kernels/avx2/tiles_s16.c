@@ -1,5 +1,5 @@
-/* Matrix x matrix tile of super-blocks of 256 weights whose codes were multiplied by their integer scales when the panel
- * was unpacked: int16 on both sides, 2 k a step, and the sums of a whole block stay in registers.
+/* Matrix x matrix tile of super-blocks of 256 weights whose codes were multiplied by their integer scales when the
+ * panel was unpacked: int16 on both sides, 2 k a step, and the sums of a whole block stay in registers.
  *
  * Panels: see super.h.
  * Packed input, per block of T tokens:  codes (128 steps, T, 2) int16 | sums of 16 codes (8, T, 2) int16 | d (T,) f32.

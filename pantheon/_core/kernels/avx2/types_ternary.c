@@ -57,7 +57,7 @@ static inline uint16_t tq1_0_d(const uint8_t *b) { return pn_load16(b + 52); }
 static const pn_super_type TQ1_0 = {.bytes = 54, .offset = 1, .factor = 1, .codes = tq1_0_codes, .d = tq1_0_d};
 PN_SUPER_FUNCTIONS(tq1_0, TQ1_0, u6)
 
-/* ---- Q1_0, Q2_0: one scale for four or two blocks of the input, a multiply-add for each ---------------------------- */
+/* ---- Q1_0, Q2_0: one scale for four or two blocks of the input, a multiply-add for each -------------------------- */
 
 PN_INLINE void low_bits_dot8(int size, const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os)
 {

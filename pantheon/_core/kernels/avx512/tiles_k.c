@@ -1,9 +1,10 @@
-/* Matrix x matrix tiles of Q4_K, Q5_K and Q6_K: super-blocks of 256 weights, exact in int32, one float step each.
+/* Matrix x matrix tiles of Q4_K, Q5_K, Q6_K and the types in its panels: super-blocks of 256 weights, exact in int32,
+ * one float step each.
  *
  * Panels: see panels.h; unpacked by avx2.
  * Packed input of T tokens, per sub-block of 32:  codes (8 steps, T, 4) int8 | -32 * sum of 16 codes (2, T) int32;
  *   then per block of 256:                        sums of 32 codes (4, T, 2) int16 | d (T,) f32.
- * All three types share it.
+ * All types share it.
  *
  * Range: 256 * 128 * 32 * 127 < 2^27 once Q6_K's offset is taken off, which is where the sum of a part starts.
  */
@@ -11,7 +12,8 @@
 
 enum { TOK = 12 };
 /* Byte offsets inside packed input, each times n_tok. */
-enum { PACK_START = 32, PACK_SUB = 40, PACK_SUMS = PANEL_SUBS * PACK_SUB, PACK_D = PACK_SUMS + 16, PACK_BLOCK = PACK_D + 4 };
+enum { PACK_START = 32, PACK_SUB = 40, PACK_SUMS = PANEL_SUBS * PACK_SUB };
+enum { PACK_D = PACK_SUMS + 16, PACK_BLOCK = PACK_D + 4 };
 
 /* ---- pack -------------------------------------------------------------------------------------------------------- */
 
@@ -113,7 +115,8 @@ TILE_UP_TO_12(tile_q4_k, PN_Q4_K, tile)
 TILE_UP_TO_12(tile_q5_k, PN_Q5_K, tile)
 TILE_UP_TO_12(tile_q6_k, PN_Q6_K, tile)
 
-TILE_INLINE void set_tile(pn_type_ops *ops, void (*tile_fn)(const uint8_t *, const uint8_t *, int, int, float *, size_t))
+TILE_INLINE void set_tile(pn_type_ops *ops,
+                          void (*tile_fn)(const uint8_t *, const uint8_t *, int, int, float *, size_t))
 {
     tiles_set(ops, TOK, ops->panel_bytes, ops->unpack, pack_bytes, pack_x, tile_fn);
 }

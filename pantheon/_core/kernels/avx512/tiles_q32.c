@@ -1,9 +1,9 @@
 /* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0.
  *
- * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Q8_0 has the same form here: vpdpbusd wants unsigned codes,
- * so they are offset by 128 like those of the other types by 8 or 16.
- * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | -8, -16, -128 * bsum (3, T) int32.
- * All five types share it.
+ * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Q8_0 has the same form here: vpdpbusd wants
+ * unsigned codes, so they are offset by 128 like those of the other types by 8 or 16.
+ * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | -8, -16, -128 * bsum (3, T)
+ * int32. All types share it.
  *
  * Range: at most 32 * 255 * 127 + 128 * 32 * 127 < 2^21.
  */
@@ -112,7 +112,8 @@ static void unpack_q8_0(const uint8_t *w, size_t row_bytes, int n_rows, int n, u
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-TILE_INLINE void set_tile(pn_type_ops *ops, void (*tile_fn)(const uint8_t *, const uint8_t *, int, int, float *, size_t))
+TILE_INLINE void set_tile(pn_type_ops *ops,
+                          void (*tile_fn)(const uint8_t *, const uint8_t *, int, int, float *, size_t))
 {
     tiles_set(ops, TOK, ops->panel_bytes, ops->unpack, pack_bytes, pack_x, tile_fn);
 }

@@ -1,10 +1,15 @@
-/* Q2_K and Q3_K: sixteen groups of 16 codes. The 2-bit fields 0..3 of 32 bytes are 32 codes each. */
+/* Q2_K, Q3_K and Q6_K: sixteen groups of 16 codes. The 2-bit fields 0..3 of 32 bytes belong to 32 codes each. */
 #include "super.h"
 
-PN_INLINE __m256i two_bits(const uint8_t *p, int field)
+/* The bits of mask in every byte, after a move from bit `from` to bit `to`. */
+PN_INLINE __m256i bits_moved(const uint8_t *p, int from, int to, int mask)
 {
-    return _mm256_and_si256(_mm256_srli_epi16(load256(p), 2 * field), _mm256_set1_epi8(3));
+    __m256i v = load256(p);
+    v = from < to ? _mm256_slli_epi16(v, to - from) : _mm256_srli_epi16(v, from - to);
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
 }
+
+PN_INLINE __m256i two_bits(const uint8_t *p, int field) { return bits_moved(p, 2 * field, 0, 3); }
 
 static inline __m256i q2_k_codes(const uint8_t *b, int j) { return two_bits(b + 16 + j / 4 * 32, j % 4); }
 static inline uint16_t q2_k_d(const uint8_t *b) { return pn_load16(b + 80); }
@@ -23,8 +28,7 @@ PN_SUPER_FUNCTIONS(q2_k, Q2_K, s16)
 /* The third bit of code 32j + l is bit j of byte l; codes are offset by 4. */
 static inline __m256i q3_k_codes(const uint8_t *b, int j)
 {
-    __m256i third = _mm256_and_si256(_mm256_srli_epi16(load256(b), j), _mm256_set1_epi8(1));
-    return _mm256_or_si256(two_bits(b + 32 + j / 4 * 32, j % 4), _mm256_slli_epi16(third, 2));
+    return _mm256_or_si256(two_bits(b + 32 + j / 4 * 32, j % 4), bits_moved(b, j, 2, 4));
 }
 
 static inline uint16_t q3_k_d(const uint8_t *b) { return pn_load16(b + 108); }
@@ -43,8 +47,23 @@ static const pn_super_type Q3_K = {.bytes = 110, .offset = 4, .factor = 1, .code
                                    .d = q3_k_d};
 PN_SUPER_FUNCTIONS(q3_k, Q3_K, u6)
 
-void pn_avx2_types_q23_k(pn_kernels *k)
+/* Nibbles of 64 bytes, low ones first, and two more bits; codes are offset by 32, scales are bytes. */
+static inline __m256i q6_k_codes(const uint8_t *b, int j)
+{
+    __m256i low = bits_moved(b + j / 4 * 64 + j % 2 * 32, j % 4 / 2 * 4, 0, 15);
+    return _mm256_or_si256(low, bits_moved(b + 128 + j / 4 * 32, j % 4 * 2, 4, 0x30));
+}
+
+static inline uint16_t q6_k_d(const uint8_t *b) { return pn_load16(b + 208); }
+static inline __m128i q6_k_scales(const uint8_t *b) { return load128(b + 192); }
+
+static const pn_super_type Q6_K = {.bytes = 210, .offset = 32, .factor = 1, .codes = q6_k_codes, .scales = q6_k_scales,
+                                   .d = q6_k_d};
+PN_SUPER_DOTS(q6_k, Q6_K)
+
+void pn_avx2_types_q236_k(pn_kernels *k)
 {
     PN_SUPER_SET_S16(k, PN_Q2_K, q2_k, 1);
     PN_SUPER_SET_U6(k, PN_Q3_K, q3_k);
+    PN_AVX2_SET(k, PN_Q6_K, q6_k);
 }
