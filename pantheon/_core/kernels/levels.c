@@ -31,6 +31,7 @@ FAMILY(pn_avx2_types_q236_k);
 FAMILY(pn_avx2_types_fp4);
 FAMILY(pn_avx2_types_iq);
 FAMILY(pn_avx2_types_ternary);
+FAMILY(pn_avx2_dequant);
 FAMILY(pn_avx2_floats);
 FAMILY(pn_avx2_attention);
 FAMILY(pn_avx2_tiles_q32);
@@ -38,7 +39,7 @@ FAMILY(pn_avx2_tiles_k);
 FAMILY(pn_avx2_tiles_q8);
 FAMILY(pn_avx2_tiles_f32);
 static const pn_level_init AVX2[] = {
-    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k,
+    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_dequant,
     pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
     /* after the tiles of Q6_K, which they use */
     pn_avx2_types_q236_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,

@@ -14,6 +14,7 @@
 #include "panels.h"
 #include "rows8.h"
 #include "tiles.h"
+#include "values.h"
 
 typedef struct pn_super_type {
     int bytes;                            /* of a block */
@@ -113,7 +114,7 @@ PN_INLINE void super_dot8(const pn_super_type *ty, const uint8_t *w, size_t stri
     store8(out, os, acc);
 }
 
-/* ---- panels ------------------------------------------------------------------------------------------------------ */
+/* ---- rows to floats ---------------------------------------------------------------------------------------------- */
 
 /* Signed codes of 32 weights. */
 PN_INLINE __m256i super_signed(const pn_super_type *ty, const uint8_t *b, int j)
@@ -128,6 +129,27 @@ PN_INLINE __m128i super_scales(const pn_super_type *ty, const uint8_t *b)
 }
 
 PN_INLINE float super_d(const pn_super_type *ty, const uint8_t *b) { return _cvtsh_ss(ty->d(b)) * ty->factor; }
+
+/* (d * scale) * code - dmin * min */
+PN_INLINE void super_dequant(const pn_super_type *ty, const uint8_t *w, float *out, int64_t n)
+{
+    for (; n > 0; n -= 256, w += ty->bytes) {
+        const float d = super_d(ty, w), dmin = ty->mins ? _cvtsh_ss(ty->dmin(w)) : 0;
+        int8_t sc[16], m[16];
+        _mm_storeu_si128((__m128i *)sc, super_scales(ty, w));
+        _mm_storeu_si128((__m128i *)m, ty->mins ? ty->mins(w) : _mm_setzero_si128());
+#pragma GCC unroll 1
+        for (int j = 0; j < 8; j++, out += 32) {
+            __m256i c = super_signed(ty, w, j);
+            store_16_values(out, _mm256_castsi256_si128(c), ty->mins != NULL, d * (float)sc[2 * j],
+                            -(dmin * (float)m[2 * j]));
+            store_16_values(out + 16, _mm256_extracti128_si256(c, 1), ty->mins != NULL, d * (float)sc[2 * j + 1],
+                            -(dmin * (float)m[2 * j + 1]));
+        }
+    }
+}
+
+/* ---- panels ------------------------------------------------------------------------------------------------------ */
 
 /* An int16 panel, per block of 256:  codes times scales (128 steps, 16 rows, 2) int16 | d (16,) f32, and where the type
  * has minimums | mins (8, 16 rows, 2) int16, one for 16 codes | dmin (16,) f32. */
@@ -225,7 +247,8 @@ PN_INLINE void super_unpack_u6(const pn_super_type *ty, const uint8_t *w, size_t
 void pn_avx2_set_s16(pn_type_ops *ops, int has_min, void (*unpack)(const uint8_t *, size_t, int, int, uint8_t *));
 
 /* The functions of a type described by the constant `form`; panel_kind is s16 or u6. */
-#define PN_SUPER_DOTS(type, form) \
+#define PN_SUPER_ROWS(type, form) \
+    static void type##_dequant(const uint8_t *w, float *out, int64_t n) { super_dequant(&form, w, out, n); } \
     static void type##_dot8(const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os) \
     { \
         super_dot8(&form, w, stride, x, t, out, os); \
@@ -233,21 +256,23 @@ void pn_avx2_set_s16(pn_type_ops *ops, int has_min, void (*unpack)(const uint8_t
     PN_DOT1_FROM_DOT8(type)
 
 #define PN_SUPER_FUNCTIONS(type, form, panel_kind) \
-    PN_SUPER_DOTS(type, form) \
+    PN_SUPER_ROWS(type, form) \
     static void type##_unpack(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
     { \
         super_unpack_##panel_kind(&form, w, row_bytes, n_rows, n, panel); \
     }
 
+#define PN_SUPER_SET_ROWS(k, id, prefix) (PN_AVX2_SET(k, id, prefix), (k)->type[id].dequant = prefix##_dequant)
+
 #define PN_SUPER_SET_S16(k, id, prefix, has_min) \
     do { \
-        PN_AVX2_SET(k, id, prefix); \
+        PN_SUPER_SET_ROWS(k, id, prefix); \
         pn_avx2_set_s16(&(k)->type[id], has_min, prefix##_unpack); \
     } while (0)
 
 #define PN_SUPER_SET_U6(k, id, prefix) \
     do { \
-        PN_AVX2_SET(k, id, prefix); \
+        PN_SUPER_SET_ROWS(k, id, prefix); \
         tiles_like(&(k)->type[id], &(k)->type[PN_Q6_K], prefix##_unpack); \
     } while (0)
 

@@ -12,37 +12,16 @@
  */
 #include "codes2.h"
 #include "codes4.h"
+#include "codes45.h"
 #include "panels.h"
 #include "tiles.h"
 
 enum { TOK = 6, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 16 };
 
-TILE_INLINE int has_fifth_bit(pn_type type) { return type == PN_Q5_0 || type == PN_Q5_1; }
-TILE_INLINE int header_bytes(pn_type type) { return (q32_has_min(type) ? 4 : 2) + (has_fifth_bit(type) ? 4 : 0); }
-TILE_INLINE int block_bytes(pn_type type) { return header_bytes(type) + 16; }
-
 /* Byte offsets inside one block of a packed tile, each times n_tok. */
 enum { PACK_D = 32, PACK_S = 36, PACK_START8 = 40, PACK_START16 = 44, PACK_BLOCK = 48 };
 
 /* ---- unpack ------------------------------------------------------------------------------------------------------ */
-
-/* 32 codes of a block in k order: 16 low nibbles, 16 high ones, bit k of qh as the fifth bit of code k. */
-TILE_INLINE __m256i expand_codes(pn_type type, const uint8_t *block)
-{
-    const uint8_t *qs = block + header_bytes(type);
-    __m128i v = loadu_i128(qs);
-    __m256i c = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-    c = _mm256_and_si256(c, _mm256_set1_epi8(15));
-    if (has_fifth_bit(type)) {
-        const __m256i byte_of = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
-                                                 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-        const __m256i bit_of = _mm256_set1_epi64x(0x8040201008040201ll);
-        __m256i h = _mm256_shuffle_epi8(broadcast_4(qs - 4), byte_of);
-        h = _mm256_cmpeq_epi8(_mm256_and_si256(h, bit_of), bit_of);
-        c = _mm256_or_si256(c, _mm256_and_si256(h, _mm256_set1_epi8(16)));
-    }
-    return c;
-}
 
 TILE_INLINE void unpack_scales(pn_type type, const uint8_t *const *block, float *d, float *m)
 {
@@ -59,15 +38,15 @@ TILE_INLINE void unpack_scales(pn_type type, const uint8_t *const *block, float 
 TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
 {
     panel_rows rows;
-    rows_begin(&rows, w, row_bytes, n_rows, (size_t)block_bytes(type));
+    rows_begin(&rows, w, row_bytes, n_rows, (size_t)q32_block_bytes(type));
     for (int b = 0; b < n / 32; b++, panel += q32_panel_block(type), rows_next(&rows)) {
         for (int v = 0; v < ROW_VECS; v++) {
             if (!(b & 1)) /* a line holds two to three blocks */
-                rows_prefetch(&rows, v * LANES, (size_t)PREFETCH_BLOCKS * block_bytes(type), 1);
+                rows_prefetch(&rows, v * LANES, (size_t)PREFETCH_BLOCKS * q32_block_bytes(type), 1);
             __m256i c[8];
             #pragma GCC unroll 8
             for (int i = 0; i < LANES; i++)
-                c[i] = expand_codes(type, rows.at[v * LANES + i]);
+                c[i] = q32_codes(type, rows.at[v * LANES + i]);
             transpose_8x8(c);
             store_steps(panel, v, c, STEPS);
             unpack_scales(type, rows.at + v * LANES, (float *)(panel + Q32_D) + v * LANES,

@@ -59,11 +59,11 @@ static inline __m128i q6_k_scales(const uint8_t *b) { return load128(b + 192); }
 
 static const pn_super_type Q6_K = {.bytes = 210, .offset = 32, .factor = 1, .codes = q6_k_codes, .scales = q6_k_scales,
                                    .d = q6_k_d};
-PN_SUPER_DOTS(q6_k, Q6_K)
+PN_SUPER_ROWS(q6_k, Q6_K)
 
 void pn_avx2_types_q236_k(pn_kernels *k)
 {
     PN_SUPER_SET_S16(k, PN_Q2_K, q2_k, 1);
     PN_SUPER_SET_U6(k, PN_Q3_K, q3_k);
-    PN_AVX2_SET(k, PN_Q6_K, q6_k);
+    PN_SUPER_SET_ROWS(k, PN_Q6_K, q6_k);
 }
