@@ -186,11 +186,11 @@ def test_types_with_the_same_packing_share_it(level):
         return {probe_tiles.tile_info(level, name)["pack"] for name in names}
 
     assert len(packs("Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", "Q1_0", "Q2_0")) == 1
-    assert len(packs("IQ4_NL", "NVFP4")) == 1
+    assert len(packs("Q8_0", "IQ4_NL")) == 1
     assert len(packs("Q4_K", "Q5_K", "Q6_K", "Q3_K", "IQ3_S", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0")) == 1
     assert len(packs("Q2_K", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")) == 1
     assert len(packs(*F32_TYPES)) == 1
-    assert len(packs("Q4_0", "IQ4_NL", "Q4_K", "Q2_K", "F32")) == 5
+    assert len(packs("Q4_0", "NVFP4", "Q4_K", "Q2_K", "F32")) == 5
     for name in F32_TYPES + QUANTISED:  # shared packed input has one token count
         same = [other for other in F32_TYPES + QUANTISED if packs(other) == packs(name)]
         assert len({probe_tiles.tile_info(level, other)["tile_tok"] for other in same}) == 1

@@ -49,7 +49,8 @@ static const pn_level_init AVX2[] = {
 #ifdef PN_HAVE_AVX512
 FAMILY(pn_avx512_tiles_q32);
 FAMILY(pn_avx512_tiles_k);
-static const pn_level_init AVX512[] = {pn_avx512_tiles_q32, pn_avx512_tiles_k};
+FAMILY(pn_avx512_tiles_s16);
+static const pn_level_init AVX512[] = {pn_avx512_tiles_q32, pn_avx512_tiles_k, pn_avx512_tiles_s16};
 #endif
 
 typedef struct level_row {

@@ -151,13 +151,6 @@ PN_INLINE void super_dequant(const pn_super_type *ty, const uint8_t *w, float *o
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* An int16 panel, per block of 256:  codes times scales (128 steps, 16 rows, 2) int16 | d (16,) f32, and where the type
- * has minimums | mins (8, 16 rows, 2) int16, one for 16 codes | dmin (16,) f32. */
-enum { S16_STEPS = 128, S16_D = S16_STEPS * PANEL_SET, S16_MINS = S16_D + PANEL_SET };
-enum { S16_DMIN = S16_MINS + 8 * PANEL_SET };
-
-PN_INLINE int s16_panel_block(int has_min) { return has_min ? S16_DMIN + PANEL_SET : S16_MINS; }
-
 PN_INLINE void super_unpack_s16(const pn_super_type *ty, const uint8_t *w, size_t row_bytes, int n_rows, int n,
                                 uint8_t *panel)
 {

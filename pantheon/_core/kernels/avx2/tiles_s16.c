@@ -1,17 +1,13 @@
 /* Matrix x matrix tile of super-blocks of 256 weights whose codes were multiplied by their integer scales when the
  * panel was unpacked: int16 on both sides, 2 k a step, and the sums of a whole block stay in registers.
  *
- * Panels: see super.h.
- * Packed input, per block of T tokens:  codes (128 steps, T, 2) int16 | sums of 16 codes (8, T, 2) int16 | d (T,) f32.
- *
- * Range: a code times its scale is at most 127 * 32 in size; 256 * 127 * 32 * 127 < 2^28.
+ * Panels and packed input: see panels.h.
  */
 #include "super.h"
 
 enum { TOK = 4 };
-enum { PACK_SUMS = 4 * S16_STEPS, PACK_D = PACK_SUMS + 32, PACK_BLOCK = PACK_D + 4 }; /* each times n_tok */
 
-static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 256) * PACK_BLOCK * (size_t)n_tok; }
+static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 256) * S16_PACK_BLOCK * (size_t)n_tok; }
 
 static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
@@ -28,7 +24,7 @@ static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
                 for (int g = 0; g < 8; g++, out += 4 * n_tok)
                     memcpy(out, pair + g, 4);
             }
-            for (int j = 0; j < 8; j++, out += 4 * n_tok)
+            for (int j = 0; j < S16_MIN_STEPS; j++, out += 4 * n_tok)
                 memcpy(out, sum + 2 * j, 4);
             memcpy(out, d + b, 4);
             out += 4 * n_tok;
@@ -58,7 +54,7 @@ TILE_INLINE __m256i min_sum(int n_tok, const uint8_t *mins, const uint8_t *sums,
 {
     __m256i m = _mm256_setzero_si256();
     #pragma GCC unroll 8
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < S16_MIN_STEPS; j++)
         m = _mm256_add_epi32(m, _mm256_madd_epi16(broadcast_4(sums + (j * n_tok + t) * 4),
                                                   load_i(mins + j * PANEL_SET + v * 32)));
     return m;
@@ -69,9 +65,9 @@ TILE_INLINE void tile(int has_min, int n_tok, const uint8_t *w, const uint8_t *x
 {
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
     acc_clear(acc, n_tok);
-    for (int b = 0; b < n / 256; b++, w += s16_panel_block(has_min), x += PACK_BLOCK * n_tok) {
+    for (int b = 0; b < n / 256; b++, w += s16_panel_block(has_min), x += S16_PACK_BLOCK * n_tok) {
         const float *d = (const float *)(w + S16_D), *dmin = (const float *)(w + S16_DMIN);
-        const float *dx = (const float *)(x + PACK_D * n_tok);
+        const float *dx = (const float *)(x + S16_PACK_D * n_tok);
         __m256i s[TOK * ROW_VECS];
         block_sums(n_tok, w, x, s);
         #pragma GCC unroll 8
@@ -81,7 +77,7 @@ TILE_INLINE void tile(int has_min, int n_tok, const uint8_t *w, const uint8_t *x
             __m256 sum = _mm256_fmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(d + v * LANES)), _mm256_cvtepi32_ps(s[i]),
                                          _mm256_load_ps(acc + i * LANES));
             if (has_min) {
-                __m256i m = min_sum(n_tok, w + S16_MINS, x + PACK_SUMS * n_tok, t, v);
+                __m256i m = min_sum(n_tok, w + S16_MINS, x + S16_PACK_SUMS * n_tok, t, v);
                 sum = _mm256_fnmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(dmin + v * LANES)), _mm256_cvtepi32_ps(m), sum);
             }
             KEEP(sum);

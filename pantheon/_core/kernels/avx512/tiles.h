@@ -1,8 +1,9 @@
 /* What the matrix x matrix tiles of this level share.
  *
- * The panels are those of avx2 (panels.h): one 512-bit vector holds 4 consecutive k of all 16 rows, lane = row. vpdpbusd
- * adds 4 products of uint8 codes and int8 input to an int32 lane and takes the input as a broadcast memory operand, so a step
- * is one weight load and one instruction per token. int32 sums cannot overflow, and offsets of the codes are the sums' start.
+ * The panels are those of avx2 (panels.h): one 512-bit vector holds 4 consecutive k of all 16 rows, lane = row.
+ * vpdpbusd adds 4 products of uint8 codes and int8 input to an int32 lane and takes the input as a broadcast memory
+ * operand, so a step is one weight load and one instruction per token. int32 sums cannot overflow, and offsets of the
+ * codes are the sums' start. vpdpwssd does the same with 2 products of int16.
  */
 #ifndef PN_AVX512_TILES_H
 #define PN_AVX512_TILES_H
@@ -31,6 +32,12 @@ TILE_INLINE __m512i broadcast_512(const uint8_t *p)
 TILE_INLINE void step_512(__m512i *s, __m512i w, const uint8_t *x)
 {
     __asm__ volatile("vpdpbusd %[x]%{1to16%}, %[w], %[s]" : [s] "+v"(*s) : [w] "v"(w), [x] "m"(*(const int32_t *)x));
+}
+
+/* The same with int16 numbers, over 2 k. */
+TILE_INLINE void step_i16_512(__m512i *s, __m512i w, const uint8_t *x)
+{
+    __asm__ volatile("vpdpwssd %[x]%{1to16%}, %[w], %[s]" : [s] "+v"(*s) : [w] "v"(w), [x] "m"(*(const int32_t *)x));
 }
 
 #define KEEP_512(v) __asm__ volatile("" : "+v"(v))

@@ -78,7 +78,8 @@ TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint
 TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m512i *isum,
                                 float *acc)
 {
-    const __m512 d = load_ps(w + k_panel_d(type)), dmin = k_has_min(type) ? load_ps(w + k_panel_d(type) + PANEL_SET) : d;
+    const __m512 d = load_ps(w + k_panel_d(type));
+    const __m512 dmin = k_has_min(type) ? load_ps(w + k_panel_d(type) + PANEL_SET) : d;
     #pragma GCC unroll 12
     for (int t = 0; t < n_tok; t++) {
         const __m512 dx = broadcast_ps(x + PACK_D * n_tok + t * 4);

@@ -1,4 +1,5 @@
-/* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0.
+/* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and those in
+ * the panels of Q5_0 (panels.h) and Q8_0 (IQ4_NL).
  *
  * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Q8_0 has the same form here: vpdpbusd wants
  * unsigned codes, so they are offset by 128 like those of the other types by 8 or 16.
@@ -7,9 +8,10 @@
  *
  * Range: at most 32 * 255 * 127 + 128 * 32 * 127 < 2^21.
  */
+#include "../avx2/codes4.h"
 #include "tiles.h"
 
-enum { TOK = 12, PREFETCH_BLOCKS = 8, Q8_0_BYTES = 34 };
+enum { TOK = 12, PREFETCH_BLOCKS = 8 };
 /* Byte offsets inside one block of a packed tile, each times n_tok. */
 enum { PACK_D = 32, PACK_S = 36, PACK_START8 = 40, PACK_START16 = 44, PACK_START128 = 48, PACK_BLOCK = 52 };
 
@@ -56,7 +58,8 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
         __m512i s[TOK];
         #pragma GCC unroll 12
         for (int t = 0; t < n_tok; t++)
-            s[t] = q32_offset_shift(type) ? broadcast_512(x + pack_start(type) * n_tok + t * 4) : _mm512_setzero_si512();
+            s[t] = q32_offset_shift(type) ? broadcast_512(x + pack_start(type) * n_tok + t * 4)
+                                          : _mm512_setzero_si512();
         #pragma GCC unroll 8
         for (int g = 0; g < PANEL_STEPS; g++) {
             const __m512i codes = load_512(w + g * PANEL_SET);
@@ -86,28 +89,41 @@ TILE_UP_TO_12(tile_q5_0, PN_Q5_0, tile)
 TILE_UP_TO_12(tile_q5_1, PN_Q5_1, tile)
 TILE_UP_TO_12(tile_q8_0, PN_Q8_0, tile)
 
-/* ---- Q8_0 panels ------------------------------------------------------------------------------------------------- */
+/* ---- panels of signed bytes: Q8_0 and IQ4_NL --------------------------------------------------------------------- */
 
 static size_t panel_bytes_q8_0(int n) { return (size_t)(n / 32) * (size_t)q32_panel_block(PN_Q8_0); }
 
-static void unpack_q8_0(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+TILE_INLINE void unpack_bytes(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
 {
+    const size_t bytes = type == PN_Q8_0 ? 34 : 18;
     panel_rows rows;
-    rows_begin(&rows, w, row_bytes, n_rows, Q8_0_BYTES);
+    rows_begin(&rows, w, row_bytes, n_rows, bytes);
     for (int b = 0; b < n / 32; b++, panel += q32_panel_block(PN_Q8_0), rows_next(&rows)) {
         for (int v = 0; v < ROW_VECS; v++) {
             float *d = (float *)(panel + Q32_D) + v * LANES;
             __m256i c[8];
-            rows_prefetch(&rows, v * LANES, PREFETCH_BLOCKS * Q8_0_BYTES, 1);
+            rows_prefetch(&rows, v * LANES, PREFETCH_BLOCKS * bytes, 1);
             #pragma GCC unroll 8
             for (int i = 0; i < LANES; i++) {
-                d[i] = load_f16(rows.at[v * LANES + i]);
-                c[i] = _mm256_xor_si256(loadu_i(rows.at[v * LANES + i] + 2), _mm256_set1_epi8(-128));
+                const uint8_t *block = rows.at[v * LANES + i];
+                __m256i codes = type == PN_Q8_0 ? loadu_i(block + 2) : lookup_32(unequal_values(), block + 2);
+                d[i] = load_f16(block);
+                c[i] = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
             }
             transpose_8x8(c);
             store_steps(panel, v, c, PANEL_STEPS);
         }
     }
+}
+
+static void unpack_q8_0(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    unpack_bytes(PN_Q8_0, w, row_bytes, n_rows, n, panel);
+}
+
+static void unpack_iq4_nl(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    unpack_bytes(PN_IQ4_NL, w, row_bytes, n_rows, n, panel);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -127,4 +143,5 @@ void pn_avx512_tiles_q32(pn_kernels *k)
     for (size_t i = 0; i < sizeof PANELS_OF_Q5_0 / sizeof *PANELS_OF_Q5_0; i++)
         set_tile(&k->type[PANELS_OF_Q5_0[i]], tile_q5_0);
     tiles_set(&k->type[PN_Q8_0], TOK, panel_bytes_q8_0, unpack_q8_0, pack_bytes, pack_x, tile_q8_0);
+    tiles_like(&k->type[PN_IQ4_NL], &k->type[PN_Q8_0], unpack_iq4_nl);
 }
