@@ -34,6 +34,7 @@ if SANITIZE:
 LEVELS = {
     "ref": (None, []),
     "avx2": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c"]),
+    "avxvnni": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"]),
     "avx512": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl",
                                      "-mavx512vnni"]),
 }
@@ -77,7 +78,7 @@ def extensions():
             name,
             [str(path)] + (sorted(str(p) for p in KERNELS.glob("*.c")) if is_table else []),
             include_dirs=[str(KERNELS), "pantheon/_core"],
-            define_macros=DEFINES + (KERNEL_DEFINES if is_table else []) + [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+            define_macros=DEFINES + (KERNEL_DEFINES if is_table else []),
             extra_compile_args=CFLAGS,
             extra_link_args=LDFLAGS,
             libraries=[] if sys.platform == "win32" else ["m", "pthread"],

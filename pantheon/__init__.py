@@ -7,22 +7,21 @@
             print(chunk.text, end="")
 """
 
-from importlib.metadata import version
-
 from pantheon._core import logging_bridge
 from pantheon._core.binding import Checkpoint, State
 from pantheon._core.kernels.table import cpu_info
 from pantheon._core.sampler import sample
 from pantheon._core.sampling_params import SamplingParams
+from pantheon._version import __version__
 from pantheon.config import Config
 from pantheon.errors import BusyError, ContextFullError, PantheonError
 from pantheon.generate import Chunk
 from pantheon.model import Model, load
 
-__version__ = version("pantheon")
 __all__ = [
-    "BusyError", "Checkpoint", "Chunk", "Config", "ContextFullError", "Model", "PantheonError", "SamplingParams", "State",
-    "cpu_info", "load", "sample",
+    "BusyError", "Checkpoint", "Chunk", "Config", "ContextFullError", "Model", "PantheonError", "SamplingParams",
+    "State",
+    "__version__", "cpu_info", "load", "sample",
 ]
 
 logging_bridge.install()

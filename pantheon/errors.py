@@ -1,4 +1,5 @@
-"""Exceptions of the Python API. Everything else is a ValueError, TypeError, OSError or MemoryError that names its cause."""
+"""Exceptions of the Python API. Everything else is a ValueError, TypeError, OSError or MemoryError that names its
+cause."""
 
 
 class PantheonError(Exception):

@@ -16,7 +16,7 @@ from pantheon.text.stream import DetokenizeStream
 class Chunk(NamedTuple):
     """What one token adds to an answer."""
 
-    text: str                    # complete characters that can be shown; "" while a stop string or a character may follow
+    text: str                    # complete characters to show; "" while one, or a stop string, may be under way
     token: int                   # the token; the one that ended the generation has no text of its own
     logprob: float | None        # natural log of its probability before any sampling parameter, when asked for
     finish_reason: str | None    # None; at the end "stop" (end of generation or a stop string) or "length"
@@ -40,11 +40,12 @@ def generate(model, prompt, params=None, *, max_tokens=None, stop=(), state=None
     params      SamplingParams; None = its defaults. It owns the random state, which moves on
     max_tokens  most tokens of the answer; None = until the context is full
     stop        strings that end the answer; their text is not part of it
-    state       a State that the prompt continues; None = a fresh one for this answer. Afterwards it holds the prompt and the
-                answer but for its last token
+    state       a State that the prompt continues; None = a fresh one for this answer. Afterwards it holds the prompt
+                and the answer but for its last token
     logprobs    whether to compute Chunk.logprob
 
-    Raises ValueError for bad arguments, ContextFullError for a prompt that does not fit; at once, not at the first chunk.
+    Raises ValueError for bad arguments, ContextFullError for a prompt that does not fit; at once, not at the first
+    chunk.
     """
     ids = prompt_tokens(model, prompt)
     if not ids:

@@ -62,7 +62,8 @@ class Model(ModelBase):
 
     @property
     def chat_template(self):
-        """The compiled chat template, the file's or that of the style its vocabulary shows; TemplateError without one."""
+        """The compiled chat template, the file's or that of the style its vocabulary shows; TemplateError without
+        one."""
         from pantheon.text.chat import ChatTemplate
 
         tokenizer = self.tokenizer

@@ -13,7 +13,7 @@ F = np.float32
 WORD = 2**64 - 1
 
 
-# --- the reference -------------------------------------------------------------------------------------------------------
+# --- the reference ------------------------------------------------------------------------------------------
 
 class Xoshiro:
     """xoshiro256** seeded by splitmix64; skip: words of the seeding stream to leave to an earlier generator."""
@@ -42,9 +42,9 @@ class Xoshiro:
         return (result >> 11) / 2**53
 
 
-def softmax(l, t=1.0):
-    l = np.asarray(l, np.float64) / t
-    e = np.exp(l - l.max())
+def softmax(logits, t=1.0):
+    scaled = np.asarray(logits, np.float64) / t
+    e = np.exp(scaled - scaled.max())
     return e / e.sum()
 
 
@@ -52,16 +52,16 @@ def by_logit(cand):
     return sorted(cand, key=lambda c: (-c[1], c[0]))
 
 
-def ref_penalties(l, p, recent):
+def ref_penalties(row, p, recent):
     window = list(recent)[-p.repeat_last_n:] if p.repeat_last_n else []
     rp, freq, pres = F(p.repeat_penalty), F(p.frequency_penalty), F(p.presence_penalty)
     for token in set(window):
-        if token < len(l):
-            x = l[token] * rp if l[token] <= 0 else l[token] / rp
-            l[token] = x - F(window.count(token)) * freq - pres
+        if token < len(row):
+            x = row[token] * rp if row[token] <= 0 else row[token] / rp
+            row[token] = x - F(window.count(token)) * freq - pres
 
 
-def ref_dry(l, p, recent):
+def ref_dry(row, p, recent):
     if p.dry_multiplier == 0 or p.dry_base < 1 or p.dry_penalty_last_n == 0:
         return
     x = list(recent)[-p.dry_penalty_last_n:][::-1]           # x[0] is the most recent
@@ -88,13 +88,13 @@ def ref_dry(l, p, recent):
     alone = {b[0] for b in p.dry_breakers if len(b) == 1}
     base = float(F(p.dry_base))
     for token, r in longest.items():
-        if token in alone or token >= len(l):
+        if token in alone or token >= len(row):
             continue
         exponent = r - allowed
         if base > 1.000001:
             exponent = min(exponent, math.floor(88.7228 / math.log(base)))
         with np.errstate(over="ignore"):
-            l[token] -= F(float(F(p.dry_multiplier)) * base**exponent)
+            row[token] -= F(float(F(p.dry_multiplier)) * base**exponent)
 
 
 def ref_truncate(cand, n, p, xtc_rng):
@@ -149,22 +149,22 @@ def ref_temperature(cand, p):
 
 
 def ref_logits(logits, p, recent):
-    l = logits.copy()
+    row = logits.copy()
     if p.n_tokens:
-        l[p.n_tokens:] = -np.inf
+        row[p.n_tokens:] = -np.inf
     for token, bias in p.logit_bias.items():
-        l[token] += F(bias)
+        row[token] += F(bias)
     if p.mirostat == 0:
-        ref_penalties(l, p, recent)
-        ref_dry(l, p, recent)
-    return l
+        ref_penalties(row, p, recent)
+        ref_dry(row, p, recent)
+    return row
 
 
 def ref_candidates(logits, p, recent=(), xtc_rng=None):
     """(ids, probabilities) in the order of the draw."""
-    l = ref_logits(logits, p, recent)
-    cand = [(i, F(x)) for i, x in enumerate(l) if x > -np.inf]
-    cand = ref_truncate(cand, p.n_tokens or len(l), p, xtc_rng or Xoshiro(p.seed, skip=4))
+    row = ref_logits(logits, p, recent)
+    cand = [(i, F(x)) for i, x in enumerate(row) if x > -np.inf]
+    cand = ref_truncate(cand, p.n_tokens or len(row), p, xtc_rng or Xoshiro(p.seed, skip=4))
     t = ref_temperature(cand, p)
     return [c[0] for c in cand], softmax([c[1] for c in cand], t)
 
@@ -175,7 +175,7 @@ def ref_draw(ids, q, u):
     return ids[i], float(np.abs(cumulative - u).min())
 
 
-# --- the chain -----------------------------------------------------------------------------------------------------------
+# --- the chain ----------------------------------------------------------------------------------------------
 
 SIZES = [1, 2, 5, 40, 127, 128, 129, 700, 3000]
 CHOICES = {
@@ -276,7 +276,7 @@ def test_large_vocabulary():
     assert sample(logits.copy(), SamplingParams(temperature=0)) == int(np.argmax(logits))
 
 
-# --- draw ----------------------------------------------------------------------------------------------------------------
+# --- draw ---------------------------------------------------------------------------------------------------
 
 def chi_square(counts, expected):
     return float(((counts - expected) ** 2 / expected).sum())
@@ -363,7 +363,7 @@ def test_reset_and_copy():
     assert draw(p.copy(seed=3, mirostat_tau=5.0)) == first
 
 
-# --- XTC -----------------------------------------------------------------------------------------------------------------
+# --- XTC ----------------------------------------------------------------------------------------------------
 
 def test_xtc_leaves_the_least_likely_of_the_top_choices():
     logits = np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], F))
@@ -386,7 +386,7 @@ def test_xtc_acts_with_its_probability_and_independently_of_the_draw():
     assert chi_square(counts, draws * (0.3 * acted + 0.7 * np.array([0.4, 0.35, 0.25]))) < 13.8  # 2 degrees
 
 
-# --- mirostat ------------------------------------------------------------------------------------------------------------
+# --- mirostat -----------------------------------------------------------------------------------------------
 
 def ref_mirostat(logits, p, mu, u):
     """One step: (token, new mu, distance of the draw from its nearest border)."""
@@ -433,7 +433,7 @@ def test_mirostat_follows_its_formulas(version, temperature):
     assert len(lengths) > 20
 
 
-# --- DRY -----------------------------------------------------------------------------------------------------------------
+# --- DRY ----------------------------------------------------------------------------------------------------
 
 def test_dry_against_the_naive_search():
     for seed in range(300):
@@ -442,25 +442,26 @@ def test_dry_against_the_naive_search():
         recent = rng.integers(0, n, rng.integers(0, 200)).tolist()
         if seed % 3 == 0:
             recent = (recent[:7] * 30)[:150]
+        breakers = [(0,), (1, 2), (1, 2, 3, 1), (2, 2)][rng.integers(0, 4):rng.integers(1, 5)]
         p = SamplingParams(temperature=0, dry_multiplier=0.7, dry_base=[1.75, 1.0, 3.0][seed % 3],
                            dry_allowed_length=int(rng.integers(0, 5)), dry_penalty_last_n=int(rng.integers(1, 220)),
-                           dry_breakers=[(0,), (1, 2), (1, 2, 3, 1), (2, 2)][int(rng.integers(0, 4)):int(rng.integers(1, 5))])
+                           dry_breakers=breakers)
         logits = np.zeros(n + 1, F)
         want = ref_logits(logits, p, recent)
         sample(logits, p, recent)
         np.testing.assert_allclose(logits, want, rtol=1e-6, err_msg=f"{seed} {p} {recent}")
 
 
-# --- logprobs ------------------------------------------------------------------------------------------------------------
+# --- logprobs -----------------------------------------------------------------------------------------------
 
 def test_logprobs():
     logits = (np.random.default_rng(4).standard_normal(1000) * 5).astype(F)
     logits[7] = -np.inf
-    l = logits.astype(np.float64)
-    want = l - (l.max() + math.log(np.exp(l - l.max()).sum()))
+    x = logits.astype(np.float64)
+    want = x - (x.max() + math.log(np.exp(x - x.max()).sum()))
     np.testing.assert_allclose(logprobs(logits, [3, 7, 999]), want[[3, 7, 999]], rtol=1e-6, atol=1e-6)
     ids, values = logprobs(logits, top=5)
-    assert ids.tolist() == np.argsort(-l, kind="stable")[:5].tolist()
+    assert ids.tolist() == np.argsort(-x, kind="stable")[:5].tolist()
     np.testing.assert_allclose(values, want[ids], atol=1e-6)
     assert len(logprobs(logits, top=5000)[0]) == 999
     assert logprobs(logits, []).shape == (0,)

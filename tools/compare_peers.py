@@ -3,12 +3,17 @@
     python -m venv /tmp/peer && /tmp/peer/bin/pip install llama-cpp-python==0.3.36   # builds llama.cpp: 10-20 min
     python tools/compare_peers.py MODEL.gguf --peer-python /tmp/peer/bin/python [--pairs 5 --prefill 512 --decode 64]
 
-tools/record_greedy.py says how to build the peer where its native build crashes. Run this with a Python that has
-Pantheon installed, on an otherwise idle machine. Each engine runs in a child process of its own, in turn, and who goes
-first changes from pair to pair, so that a slow minute of the machine falls on both. The file is read once before, so
-both find it in the page cache. A ratio is the peer's figure over ours: above 1, Pantheon is faster or smaller.
-llama.cpp parses the vocabulary and may repack weights when it loads; Pantheon does neither. Both use an f16 cache;
-llama.cpp's other settings are its defaults.
+Run it with a Python that has Pantheon installed, on an otherwise idle machine. Each engine runs in a child process of
+its own, in turn, and who goes first changes from pair to pair, so that a slow minute of the machine falls on both. The
+file is read once before, so both find it in the page cache. A ratio is the peer's figure over ours: above 1, Pantheon
+is faster or smaller. llama.cpp parses the vocabulary and may repack weights when it loads; Pantheon does neither. Both
+use an f16 cache; llama.cpp's other settings are its defaults.
+
+Where the processor has AMX, a native build of 0.3.36 can crash in its matrix product (ggml_backend_amx_mul_mat). Build
+it without, by naming the instruction sets instead, for a fair comparison; --peer-plain avoids it too but is slower:
+
+    CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX_VNNI=ON
+        -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON" pip install ...
 """
 from __future__ import annotations
 
@@ -70,12 +75,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--prefill", type=int, default=512, help="tokens of the prompt")
     parser.add_argument("--decode", type=int, default=64, help="single tokens after it")
+    parser.add_argument("--peer-plain", action="store_true", help="llama.cpp without repacking and AMX")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
     if min(args.pairs, args.prefill, args.decode, args.threads) < 1:
         parser.error("pairs, prefill, decode and threads are at least 1")
     job = {"model": str(args.model.resolve()), "n_prefill": args.prefill, "n_decode": args.decode,
-           "threads": args.threads}
+           "threads": args.threads, "peer_plain": args.peer_plain}
     read_once(args.model)
     sides = [(sys.executable, "child_pantheon.py"), (args.peer_python, "child_llama_cpp.py")]
     pairs = []

@@ -12,9 +12,10 @@ cdef void pn_arena_reset(pn_arena *a) noexcept nogil
 cdef size_t pn_arena_size(const pn_arena *a) noexcept nogil
 cdef size_t pn_arena_used(const pn_arena *a) noexcept nogil
 cdef size_t pn_arena_high_water(const pn_arena *a) noexcept nogil
-# nogil. Debug build: 1-based number of the first allocation since the last reset that was written past its end; 0 if none
-# was, and always 0 in other builds.
+# nogil. Debug build: 1-based number of the first allocation since the last reset that was written past its end; 0 if
+# none was, and always 0 in other builds.
 cdef int pn_arena_overrun(const pn_arena *a) noexcept nogil
-# nogil. Bytes of the arena of one transformer state: b + b/4 with b = floats of every layer and of the output, plus 16 bytes
-# of alignment per allocation (docs/architecture.md). A forward that needs more than this asks for more, never for less.
+# nogil. Bytes of the arena of one transformer state: b + b/4 with b = floats of every layer and of the output, plus 16
+# bytes of alignment per allocation (docs/architecture.md). A forward that needs more than this asks for more, never for
+# less.
 cdef size_t compute_arena_size(const pn_config *c) noexcept nogil

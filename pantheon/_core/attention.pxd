@@ -22,7 +22,8 @@ cdef struct pn_attn_step:
 
 # nogil. Bytes of scratch that one rank needs.
 cdef size_t attention_scratch(int n_head, int n_kv_head, int head_dim) noexcept nogil
-# nogil. K and V of the step's positions are in the caches. This rank's share of the result; the next barrier makes it whole.
+# nogil. K and V of the step's positions are in the caches. This rank's share of the result; the next barrier makes it
+# whole.
 cdef void attention(pn_team *team, const pn_attn_step *step, int layer, uint8_t *scratch) noexcept nogil
 # nogil. This rank's heads [a, b) of a single-token step.
 cdef void attention_heads(const pn_team *team, int n_head, int *a, int *b) noexcept nogil

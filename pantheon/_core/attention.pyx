@@ -23,7 +23,8 @@ cdef inline size_t aligned(size_t n) noexcept nogil:
 
 cdef size_t attention_scratch(int n_head, int n_kv_head, int head_dim) noexcept nogil:
     cdef size_t rows = max_rows(n_head, n_kv_head)
-    return 2 * aligned(rows * head_dim * sizeof(float)) + 2 * aligned(rows * sizeof(float)) + 2 * aligned(rows * sizeof(int))
+    return (2 * aligned(rows * head_dim * sizeof(float)) + 2 * aligned(rows * sizeof(float))
+            + 2 * aligned(rows * sizeof(int)))
 
 
 cdef void attention_heads(const pn_team *team, int n_head, int *a, int *b) noexcept nogil:

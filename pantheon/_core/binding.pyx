@@ -1,9 +1,10 @@
 """Python classes over the C API: ModelBase, State, Checkpoint.
 
-Lifecycle: a ModelHandle owns the C model; model and states each hold a reference, so nothing dangles whatever the order in
-which they go. close() is idempotent; every use after it raises ValueError. Closing a model closes its states.
+Lifecycle: a ModelHandle owns the C model; model and states each hold a reference, so nothing dangles whatever the order
+in which they go. close() is idempotent; every use after it raises ValueError. Closing a model closes its states.
 
-Threads: a call takes the model's lock, then releases the GIL. A state that is in a call refuses a second one (BusyError).
+Threads: a call takes the model's lock, then releases the GIL. A state that is in a call refuses a second one
+(BusyError).
 """
 import os
 import threading
@@ -281,7 +282,7 @@ cdef class ModelBase:
                         pn_set_interrupt(signalled)
                     status = pn_prefill(model, &ids[0], n, s, &out[0, 0], all)
                     pn_set_interrupt(NULL)
-            raise_pending()
+                raise_pending()          # before any other Python code runs
             if status != 0:
                 raise RuntimeError(pn_last_error().decode())
             return logits if all else logits[0]
@@ -334,7 +335,8 @@ cdef class ModelBase:
             state.busy = False
 
     def step_poll(self, State state not None):
-        """(1, None) while running, (0, (n_vocab,) logits) when done, (-1, None) on error or where there are no steps."""
+        """(1, None) while running, (0, (n_vocab,) logits) when done, (-1, None) on error or where there are no
+        steps."""
         cdef pn_model *model = self.ptr()
         cdef pn_state *s = state.enter(self, 0)
         cdef tm_tensor *out = NULL

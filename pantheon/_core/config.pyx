@@ -5,7 +5,7 @@ every size that later becomes an allocation, a divisor or an index is bounded he
 """
 import math
 
-from libc.math cimport log, sqrt
+from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
@@ -17,6 +17,7 @@ from pantheon._core.gguf cimport (
     gguf_get_str,
     gguf_tensor,
 )
+from pantheon._core.rope cimport rope_attention_factor
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_NONE,
@@ -82,7 +83,8 @@ cdef int check_per_layer(_Keys keys, str key, int64_t value, int n_layer) except
         return 0
     for i in range(n_layer):
         if keys.integer(key, None, i) != value:
-            raise ValueError(f"{keys.path}: key {keys.arch}.{key} differs between layers, which {keys.arch} does not support")
+            raise ValueError(f"{keys.path}: key {keys.arch}.{key} differs between layers, "
+                             f"which {keys.arch} does not support")
     return 0
 
 
@@ -140,12 +142,14 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.rope_scaling = ROPE_SCALINGS[name] if name is not None else (
         PN_ROPE_SCALING_LINEAR if c.rope_factor != 1.0 else PN_ROPE_SCALING_NONE)
     c.rope_orig_ctx = keys.int32("rope.scaling.original_context_length", c.n_ctx)
-    c.rope_attn_factor = keys.number("rope.scaling.attn_factor", 1.0)
+    # what the scaling implies; YaRN's is multiplied by factors in the file, LongRoPE's is replaced by the one in the
+    # file
+    c.rope_attn_factor = rope_attention_factor(c.rope_scaling, c.rope_factor, c.rope_orig_ctx)
     if c.rope_scaling == PN_ROPE_SCALING_YARN:
-        # the multiplier of cos and sin of YaRN; a factor given in the file multiplies on top
-        if c.rope_factor > 1:
-            c.rope_attn_factor *= <float>(0.1 * log(c.rope_factor) + 1.0)
-        c.rope_attn_factor *= <float>keys.number("rope.scaling.yarn_attn_factor", 1.0)
+        c.rope_attn_factor *= <float>(keys.number("rope.scaling.attn_factor", 1.0)
+                                      * keys.number("rope.scaling.yarn_attn_factor", 1.0))
+    else:
+        c.rope_attn_factor = keys.number("rope.scaling.attn_factor", c.rope_attn_factor)
     c.rope_ext_factor = keys.number("rope.scaling.yarn_ext_factor", 1.0)
     c.rope_beta_fast = keys.number("rope.scaling.yarn_beta_fast", 32.0)
     c.rope_beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1.0)
@@ -159,15 +163,16 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     return 0
 
 
-# Accepted range of every integer field; bounds are generous for models and small enough that no product of two overflows.
+# Accepted range of every integer field; bounds are generous for models and small enough that no product of two
+# overflows.
 RANGES = {
-    "n_vocab": (1, 1 << 24), "n_ctx": (1, 1 << 30), "n_embd": (1, 1 << 20), "n_layer": (1, 1024), "n_head": (1, 1 << 16),
-    "n_kv_head": (1, 1 << 16), "head_dim": (1, 1 << 12), "n_ff": (0, 1 << 24), "rope_dims": (0, 1 << 12),
-    "rope_orig_ctx": (1, 1 << 30), "sliding_window": (0, 1 << 30), "n_experts": (0, 1 << 14), "n_experts_used": (0, 1 << 14),
-    "n_ff_expert": (0, 1 << 24),
+    "n_vocab": (1, 1 << 24), "n_ctx": (1, 1 << 30), "n_embd": (1, 1 << 20), "n_layer": (1, 1024),
+    "n_head": (1, 1 << 16), "n_kv_head": (1, 1 << 16), "head_dim": (1, 1 << 12), "n_ff": (0, 1 << 24),
+    "rope_dims": (0, 1 << 12), "rope_orig_ctx": (1, 1 << 30), "sliding_window": (0, 1 << 30),
+    "n_experts": (0, 1 << 14), "n_experts_used": (0, 1 << 14), "n_ff_expert": (0, 1 << 24),
 }
-POSITIVE = ("norm_eps", "attn_scale", "rope_base", "rope_factor", "rope_attn_factor", "rope_beta_fast", "rope_beta_slow",
-            "rope_low_freq", "rope_high_freq", "expert_scale")
+POSITIVE = ("norm_eps", "attn_scale", "rope_base", "rope_factor", "rope_attn_factor", "rope_beta_fast",
+            "rope_beta_slow", "rope_low_freq", "rope_high_freq", "expert_scale")
 
 
 cdef int config_validate(const pn_config *c, str path) except -1:
@@ -210,6 +215,7 @@ cdef dict config_dict(const pn_config *c):
         "rope_scaling": next(k for k, v in ROPE_SCALINGS.items() if v == c.rope_scaling),
         "rope_factor": c.rope_factor, "rope_orig_ctx": c.rope_orig_ctx, "rope_attn_factor": c.rope_attn_factor,
         "rope_ext_factor": c.rope_ext_factor, "rope_beta_fast": c.rope_beta_fast, "rope_beta_slow": c.rope_beta_slow,
-        "rope_low_freq": c.rope_low_freq, "rope_high_freq": c.rope_high_freq, "sliding_window": c.sliding_window, "n_experts": c.n_experts, "n_experts_used": c.n_experts_used,
+        "rope_low_freq": c.rope_low_freq, "rope_high_freq": c.rope_high_freq, "sliding_window": c.sliding_window,
+        "n_experts": c.n_experts, "n_experts_used": c.n_experts_used,
         "n_ff_expert": c.n_ff_expert, "expert_scale": c.expert_scale,
     }

@@ -1,8 +1,8 @@
 # The C API of Pantheon: load a model, make states, run tokens through it, sample.
 #
-# A model is one file in memory, shared by all its states and read-only after loading. A state is one sequence. Calls that
-# run a model use its work buffers: one call per model at a time, which is the caller's to see to (the Python classes hold
-# a lock). Different models may run in different threads; their runs queue on the process's thread pool.
+# A model is one file in memory, shared by all its states and read-only after loading. A state is one sequence. Calls
+# that run a model use its work buffers: one call per model at a time, which is the caller's to see to (the Python
+# classes hold a lock). Different models may run in different threads; their runs queue on the process's thread pool.
 #
 # Functions marked GIL raise Python exceptions. The others need no GIL and return a status; the text of a failure is in
 # pn_last_error(), per thread.
@@ -33,11 +33,12 @@ from pantheon._core.types cimport (
 cdef int pn_abi_version() noexcept nogil
 
 # ---- models ----
-# GIL; the caller owns the result. path is in the file system's encoding. OSError, ValueError or MemoryError naming the file.
+# GIL; the caller owns the result. path is in the file system's encoding. OSError, ValueError or MemoryError naming the
+# file.
 cdef pn_model *pn_load(const char *path) except NULL
 cdef pn_model *pn_load_ex(const char *path, const pn_load_opts *opts) except NULL
-# GIL. Also records the GPU dies (n_dies,) that the weights are to be placed on, before anything is uploaded; dies may be
-# NULL with n_dies 0.
+# GIL. Also records the GPU dies (n_dies,) that the weights are to be placed on, before anything is uploaded; dies may
+# be NULL with n_dies 0.
 cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL
 # GIL. All states of the model must have been freed; NULL is allowed.
 cdef void pn_model_free(pn_model *model) noexcept
@@ -48,8 +49,8 @@ cdef int pn_model_threads(const pn_model *model) noexcept nogil
 cdef void pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil
 
 # ---- states ----
-# GIL; the caller owns the result, model must outlive it. n_ctx 0: min(the model's, 4096), rounded up to a multiple of 8.
-# MemoryError, or ValueError naming the argument.
+# GIL; the caller owns the result, model must outlive it. n_ctx 0: min(the model's, 4096), rounded up to a multiple of
+# 8. MemoryError, or ValueError naming the argument.
 cdef pn_state *pn_state_new(pn_model *model) except NULL
 cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) except NULL
 # nogil. Zeroes K and V as far as they were used; pos becomes 0.
@@ -64,7 +65,8 @@ cdef size_t pn_state_bytes(const pn_state *state) noexcept nogil
 
 # ---- forward ----
 # nogil. The single-token seam is model.forward(model, token, state).
-# n tokens into one state. logits_out: (n, n_vocab) f32 when all is set, else (n_vocab,) of the last token. 0 or -1; after
+# n tokens into one state. logits_out: (n, n_vocab) f32 when all is set, else (n_vocab,) of the last token. 0 or -1;
+# after
 # -1 the state stands at its last whole position.
 cdef int pn_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
                     bint all) noexcept nogil

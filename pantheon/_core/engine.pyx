@@ -38,7 +38,7 @@ from pantheon._core.types cimport (
 
 from pantheon._core.threads import default_threads
 
-# ---- registry: one line per architecture -------------------------------------------------------------------------------
+# ---- registry: one line per architecture -----------------------------------------------------------------------------
 
 cdef pn_arch_ops registry[PN_ARCH_COUNT]
 registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
@@ -81,7 +81,7 @@ def architectures():
     return [registry[i].name.decode() for i in range(<int>PN_ARCH_COUNT)]
 
 
-# ---- loading -----------------------------------------------------------------------------------------------------------
+# ---- loading ---------------------------------------------------------------------------------------------------------
 
 # Control tokens that give a chat format away when the file has no template, most telling first.
 cdef list STYLE_TOKENS = [(b"<|im_start|>", PN_CHAT_CHATML), (b"<|start_header_id|>", PN_CHAT_LLAMA3),
@@ -93,8 +93,7 @@ cdef bint has_token(const gguf_kv *tokens, bytes text) noexcept:
     cdef const uint8_t *p = tokens.data
     cdef const char *wanted = text
     cdef uint64_t n, length = len(text)
-    cdef uint64_t i
-    for i in range(tokens.count):
+    for _ in range(tokens.count):
         memcpy(&n, p, 8)
         p += 8
         if n == length and memcmp(p, wanted, n) == 0:
@@ -162,7 +161,8 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
             raise MemoryError()
         record_dies(model, dies, n_dies)
         if opts != NULL and (opts.config_path != NULL or opts.vocab_path != NULL):
-            raise ValueError(f"{name}: config_path and vocab_path belong to safetensors models, which this version does not read")
+            raise ValueError(f"{name}: config_path and vocab_path belong to safetensors models, "
+                             "which this version does not read")
         load_gguf(model, name)
         if opts != NULL and opts.quantize:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
@@ -203,7 +203,7 @@ cdef void pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil:
     (<pn_arch_weights *>model.weights).n_threads = max(1, min(n_threads, 256)) if model.pool != NULL else 1
 
 
-# ---- states ------------------------------------------------------------------------------------------------------------
+# ---- states ----------------------------------------------------------------------------------------------------------
 
 cdef pn_state *pn_state_new(pn_model *model) except NULL:
     return pn_state_new_ex(model, 0, PN_KV_DEFAULT)
@@ -257,7 +257,7 @@ cdef size_t pn_state_bytes(const pn_state *state) noexcept nogil:
     return ops_of_state(state).state_bytes(state)
 
 
-# ---- forward -----------------------------------------------------------------------------------------------------------
+# ---- forward ---------------------------------------------------------------------------------------------------------
 
 cdef int pn_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
                     bint all) noexcept nogil:

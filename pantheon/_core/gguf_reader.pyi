@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
+from typing_extensions import Self
 
 class TensorInfo(NamedTuple):
     name: str
@@ -20,7 +21,7 @@ class Metadata(Mapping[str, Any]):
     def __len__(self) -> int: ...
 
 class GGUFFile:
-    def __init__(self, path: str | bytes | os.PathLike[str]) -> None: ...
+    def __new__(cls, path: str | bytes | os.PathLike[str]) -> Self: ...
     def close(self) -> None: ...
     def __enter__(self) -> GGUFFile: ...
     def __exit__(

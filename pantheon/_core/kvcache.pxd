@@ -1,4 +1,5 @@
-# KV cache of one sequence of a transformer: for every layer and KV head a K area and a V area in the layout of kernels.h.
+# KV cache of one sequence of a transformer: for every layer and KV head a K area and a V area in the layout of
+# kernels.h.
 from libc.stdint cimport uint8_t
 
 from pantheon._core.kernels.table cimport pn_kv_ops

@@ -38,7 +38,8 @@ cdef inline size_t aligned(size_t n) noexcept nogil:
 cdef size_t kvcache_bytes(const pn_config *c, int n_ctx, pn_kv_type type) noexcept nogil:
     cdef const pn_kv_ops *ops = ops_of(usable(c, type))
     n_ctx = (n_ctx + 7) // 8 * 8
-    return <size_t>c.n_layer * c.n_kv_head * (aligned(ops.k_bytes(n_ctx, c.head_dim)) + aligned(ops.v_bytes(n_ctx, c.head_dim)))
+    return <size_t>c.n_layer * c.n_kv_head * (aligned(ops.k_bytes(n_ctx, c.head_dim))
+                                              + aligned(ops.v_bytes(n_ctx, c.head_dim)))
 
 
 cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL:
@@ -47,7 +48,7 @@ cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type ty
         raise MemoryError()
     kv.type = usable(c, type)
     if type != PN_KV_DEFAULT and kv.type != type:
-        pn_log(PN_LOG_WARNING, b"KV cache: head_dim %lld is no multiple of 32, f16 is used instead of the quantised type",
+        pn_log(PN_LOG_WARNING, b"KV cache: head_dim %lld is no multiple of 32, f16 is used instead of a quantised type",
                c.head_dim, 0)
     kv.ops = ops_of(kv.type)
     kv.n_layer = c.n_layer

@@ -1,9 +1,9 @@
 # Matrix products of one step, run by all ranks of a team together.
 #
-# A group is the matrices that read the same input (q, k, v; gate, up). Its input is prepared once: quantised in the forms
-# that the group's types want and, for several tokens, packed for their tiles. Then every rank takes its share of the rows:
-# a fixed one for a single token (reads at full bandwidth from far streams), panels as it becomes free for several. The
-# bits of a result depend on neither.
+# A group is the matrices that read the same input (q, k, v; gate, up). Its input is prepared once: quantised in the
+# forms that the group's types want and, for several tokens, packed for their tiles. Then every rank takes its share of
+# the rows: a fixed one for a single token (reads at full bandwidth from far streams), panels as it becomes free for
+# several. The bits of a result depend on neither.
 from libc.stdint cimport uint8_t
 
 from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels
@@ -44,8 +44,8 @@ cdef struct pn_input:                    # one matrix input: n_tok vectors, in a
 cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil
 # nogil. Most bytes that a panel of the group's types needs.
 cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil
-# nogil. Lays out the forms of up to n_tok vectors f (n_tok, n) for the groups that may read them; base NULL: only counts.
-# Returns the bytes used, a multiple of 64.
+# nogil. Lays out the forms of up to n_tok vectors f (n_tok, n) for the groups that may read them; base NULL: only
+# counts. Returns the bytes used, a multiple of 64.
 cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **groups, int n_groups,
                          int n_tok) noexcept nogil
 # nogil. Sets the token count of the step about to run; not more than was laid out.
@@ -53,7 +53,8 @@ cdef void input_begin(pn_input *x, int n_tok) noexcept nogil
 # nogil. Makes the forms of tokens [t0, t1) that g reads. t0 is a multiple of TOKENS_ALIGN.
 cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
 # nogil. y[i][t * ldy[i] + r] = row r of matrix i . token t: this rank's share. The next barrier makes it whole.
-cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y, const size_t *ldy) noexcept nogil
+cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
+                        const size_t *ldy) noexcept nogil
 # nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
 # nogil. This rank's part [a, b) of n things, cut at multiples of unit.

@@ -6,7 +6,6 @@ from pantheon._core.kernels.table cimport (
     PN_ACT_F32,
     PN_ACT_KINDS,
     PN_ACT_Q32,
-    PN_ACT_Q256,
     PN_PANEL,
     pn_act,
     pn_type_ops,
@@ -43,7 +42,7 @@ cdef pn_counter *team_counter(pn_team *team) noexcept nogil:
     return &team.counters[team.next_counter - 1]
 
 
-# ---- groups and inputs -------------------------------------------------------------------------------------------------
+# ---- groups and inputs -----------------------------------------------------------------------------------------------
 
 cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil:
     cdef int i
@@ -144,10 +143,11 @@ cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int
             t += ops.tile_tok
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 cdef inline int stream_rows(int rows) noexcept nogil:
-    """Rows of each of the 8 streams that a share is read as: odd, since distances near a multiple of 4096 bytes alias."""
+    """Rows of each of the 8 streams that a share is read as: odd, since distances near a multiple of 4096 bytes
+    alias."""
     cdef int g = rows // 8
     return g - 1 if g > 1 and g % 2 == 0 else g
 
@@ -196,7 +196,8 @@ cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input 
         t += n_tok
 
 
-cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y, const size_t *ldy) noexcept nogil:
+cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
+                        const size_t *ldy) noexcept nogil:
     cdef int i, r0, r1, p, panels
     cdef pn_counter *counter
     if x.n_tok == 1:

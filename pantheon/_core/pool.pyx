@@ -1,7 +1,7 @@
 """fw_pool: the worker threads of the process (see pool.pxd for the contract).
 
-Every worker has an event of its own, so a run wakes just the ranks that take part. After a fork the child starts with an
-empty pool: threads do not survive a fork, and the child starts its own on first use.
+Every worker has an event of its own, so a run wakes just the ranks that take part. After a fork the child starts with
+an empty pool: threads do not survive a fork, and the child starts its own on first use.
 """
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -20,7 +20,8 @@ cdef extern from "sync.h" nogil:
     int pthread_mutex_init(pthread_mutex_t *m, void *attr)
     int pthread_mutex_lock(pthread_mutex_t *m)
     int pthread_mutex_unlock(pthread_mutex_t *m)
-    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
+    ctypedef void (*fork_handler)() noexcept nogil
+    int pthread_atfork(fork_handler prepare, fork_handler parent, fork_handler child)
     int pn_thread_start(pthread_t *thread, void *(*body)(void *) noexcept nogil, void *arg)
     void pn_event_advance(pn_event *e)
     void pn_event_wait(pn_event *e, uint32_t seen)
@@ -121,7 +122,7 @@ if PN_THREADS_BUILT:
     pthread_atfork(NULL, NULL, reset_pool)
 
 
-# ---- test hook ---------------------------------------------------------------------------------------------------------
+# ---- test hook -------------------------------------------------------------------------------------------------------
 
 cdef struct probe_job:
     int rounds
@@ -160,3 +161,8 @@ def probe(int n, int rounds):
 def workers():
     """Worker threads started so far in this process."""
     return fw_pool_workers(fw_pool_get())
+
+
+def threads_built():
+    """False in a build without USE_THREADS."""
+    return bool(PN_THREADS_BUILT)

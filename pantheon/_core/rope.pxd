@@ -1,5 +1,5 @@
 # Rotary position embedding: frequencies of a model and the (cos, sin) pairs of a position.
-from pantheon._core.types cimport pn_config
+from pantheon._core.types cimport pn_config, pn_rope_scaling
 
 cdef struct pn_rope:
     int n_pair                           # rotated pairs of a head
@@ -11,3 +11,5 @@ cdef int rope_init(pn_rope *r, const pn_config *c, const float *factors) except 
 cdef void rope_free(pn_rope *r) noexcept nogil
 # nogil. cs: (n_pair, 2) cos and sin at one position.
 cdef void rope_angles(const pn_rope *r, int pos, float *cs) noexcept nogil
+# nogil. Multiplier of cos and sin that a scaling implies when the model gives none.
+cdef double rope_attention_factor(pn_rope_scaling scaling, double factor, int orig_ctx) noexcept nogil

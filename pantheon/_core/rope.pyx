@@ -3,7 +3,7 @@
 Pair p of d rotated dimensions turns by pos * base^(-2p/d), changed by the model's scaling. Angles are formed in double
 precision: a float product loses the fraction of large positions.
 """
-from libc.math cimport M_PI, ceil, cos, floor, log, pow, sin
+from libc.math cimport M_PI, ceil, cos, floor, log, pow, sin, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -16,6 +16,7 @@ from pantheon._core.types cimport (
     PN_ROPE_SCALING_NONE,
     PN_ROPE_SCALING_YARN,
     pn_config,
+    pn_rope_scaling,
 )
 
 
@@ -44,6 +45,16 @@ cdef double scaled(const pn_config *c, int p, double f) noexcept nogil:
         t = (c.rope_orig_ctx / wavelength - c.rope_low_freq) / (c.rope_high_freq - c.rope_low_freq)
         return (1.0 - t) * f / c.rope_factor + t * f
     return f
+
+
+cdef double rope_attention_factor(pn_rope_scaling scaling, double factor, int orig_ctx) noexcept nogil:
+    if factor <= 1:
+        return 1.0
+    if scaling == PN_ROPE_SCALING_YARN:
+        return 0.1 * log(factor) + 1.0
+    if scaling == PN_ROPE_SCALING_LONGROPE:
+        return sqrt(1.0 + log(factor) / log(orig_ctx))
+    return 1.0
 
 
 cdef int rope_init(pn_rope *r, const pn_config *c, const float *factors) except -1:
@@ -79,12 +90,13 @@ SCALINGS = {"none": PN_ROPE_SCALING_NONE, "linear": PN_ROPE_SCALING_LINEAR, "yar
             "longrope": PN_ROPE_SCALING_LONGROPE, "llama3": PN_ROPE_SCALING_LLAMA3}
 
 
-def rope_table(int dims, double base, str scaling="none", double factor=1.0, int orig_ctx=2048, double attn_factor=1.0,
+def rope_table(int dims, double base, str scaling="none", double factor=1.0, int orig_ctx=2048, attn_factor=None,
                double ext_factor=1.0, double beta_fast=32.0, double beta_slow=1.0, double low_freq=1.0,
                double high_freq=4.0, factors=None):
     """Frequencies (dims / 2,) float64 in radians per position, and the multiplier of cos and sin, of a configuration.
 
-    Fields as in pn_config; factors are the divisors that a file may carry per pair.
+    Fields as in pn_config; factors are the divisors that a file may carry per pair, attn_factor None is what the
+    scaling implies.
     """
     cdef pn_config c
     cdef pn_rope r
@@ -95,7 +107,7 @@ def rope_table(int dims, double base, str scaling="none", double factor=1.0, int
     c.rope_scaling = SCALINGS[scaling]
     c.rope_factor = factor
     c.rope_orig_ctx = orig_ctx
-    c.rope_attn_factor = attn_factor
+    c.rope_attn_factor = rope_attention_factor(c.rope_scaling, factor, orig_ctx) if attn_factor is None else attn_factor
     c.rope_ext_factor = ext_factor
     c.rope_beta_fast = beta_fast
     c.rope_beta_slow = beta_slow

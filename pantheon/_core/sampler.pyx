@@ -1,11 +1,12 @@
 """The sampler: the chain from a row of logits to one token, and its Python face.
 
-The order is logit bias, penalties, DRY, top-n-sigma, top-k, typical-p, top-p, min-p, XTC, temperature, draw. Mirostat goes
-from the bias to temperature, its own cut and the draw. Two things keep it far from the cost of a sort of the vocabulary: the
-first cut in force is applied while the list of candidates is collected, and only what survived it is ever ordered.
+The order is logit bias, penalties, DRY, top-n-sigma, top-k, typical-p, top-p, min-p, XTC, temperature, draw. Mirostat
+goes from the bias to temperature, its own cut and the draw. Two things keep it far from the cost of a sort of the
+vocabulary: the first cut in force is applied while the list of candidates is collected, and only what survived it is
+ever ordered.
 """
 from libc.math cimport INFINITY, log, pow
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from pantheon._core.sampling.candidates cimport (
     pn_cand_argmax, pn_cand_collect, pn_cand_collect_top, pn_cand_draw, pn_cand_entropy, pn_cand_exp, pn_cand_keep_top,
@@ -34,7 +35,9 @@ cdef inline bint is_greedy(const pn_sampling_params *params) noexcept nogil:
 
 cdef pn_scratch *scratch_for(int n_vocab, const pn_sampling_params *params, int n_recent) noexcept nogil:
     """The thread's scratch, large enough for this call; NULL on error."""
-    cdef int window = params.penalty_last_n if params.penalty_last_n > params.dry_penalty_last_n else params.dry_penalty_last_n
+    cdef int window = params.penalty_last_n
+    if window < params.dry_penalty_last_n:
+        window = params.dry_penalty_last_n
     if n_vocab <= 0 or n_recent < 0 or params.n_bias < 0:
         pn_scratch_fail(b"n_vocab must be positive; n_recent and n_bias must not be negative")
         return NULL
@@ -100,7 +103,7 @@ cdef void collect(pn_scratch *s, const float *logits, int n, float max, pn_sampl
 
 
 cdef float cool(pn_scratch *s, const pn_sampling_params *params) noexcept nogil:
-    """The temperature of this token. Dynamic: from the entropy of the candidates; when too cold, only the best one stays."""
+    """The temperature of this token. Dynamic: from the entropy of the candidates; too cold, only the best one stays."""
     cdef float t = params.temperature
     cdef double low, high
     if params.dynatemp_range > 0 and s.n > 1:
@@ -191,11 +194,13 @@ cdef object check_recent(recent, SamplingParams params):
 def sample(logits, SamplingParams params not None, recent_tokens=()):
     """Draws the next token.
 
-    logits: float32 (n_vocab,), C-contiguous and writable, changed in place: afterwards they hold what bias, penalties and
-    DRY made of them, with -inf for every id that may not be drawn. params: its random state moves on; use one object per
-    sequence. recent_tokens: ids of the tokens so far, most recent last; more than the windows of params is ignored.
+    logits: float32 (n_vocab,), C-contiguous and writable, changed in place: afterwards they hold what bias, penalties
+    and DRY made of them, with -inf for every banned id and from n_tokens on. params: its random state moves on; use one
+    object per sequence. recent_tokens: ids of the tokens so far, most recent last; more than the windows of params is
+    ignored.
 
-    Returns the token id. Releases the GIL. ValueError when a logit is NaN or no token can be drawn; params is then as before.
+    Returns the token id. Releases the GIL. ValueError when a logit is NaN or no token can be drawn; params is then as
+    before.
     """
     cdef float[::1] x = check_logits(logits, True)
     cdef const uint32_t[::1] recent = check_recent(recent_tokens, params)
@@ -242,9 +247,10 @@ def candidates(logits, SamplingParams params not None, recent_tokens=()):
 def logprobs(logits, ids=None, *, top=None):
     """Log-softmax of raw logits, in nats; call it before sample(), which changes them.
 
-    logits: float32 (n_vocab,), C-contiguous, not changed. Give one of: ids, a sequence of token ids; or top, a number of tokens.
-    Returns float64 (len(ids),); or (ids uint32 (top,), logprobs float64 (top,)), best first, equal ones by id. Tokens at -inf
-    have logprob -inf and are never among the top ones, of which there may be fewer for it. The sum is in float64.
+    logits: float32 (n_vocab,), C-contiguous, not changed. Give one of: ids, a sequence of token ids; or top, a number
+    of tokens. Returns float64 (len(ids),); or (ids uint32 (top,), logprobs float64 (top,)), best first, equal ones by
+    id. Tokens at -inf have logprob -inf and are never among the top ones, of which there may be fewer for it. The sum
+    is in float64.
     ValueError when a logit is NaN, all are -inf, or an id is outside the vocabulary.
     """
     if (ids is None) == (top is None):

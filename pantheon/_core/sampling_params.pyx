@@ -137,6 +137,8 @@ def _breaker_bytes(breakers):
                 raise ValueError(f"dry_breakers: no sequence of head, length of the tail, tail at index {at}")
             at += 2 + int(flat[at + 1])
         return flat.tobytes()
+    if not hasattr(breakers, "__iter__"):
+        raise TypeError(message)
     flat = []
     for sequence in breakers:
         if isinstance(sequence, (str, bytes)) or not hasattr(sequence, "__iter__"):
@@ -157,9 +159,10 @@ cdef object shortest(float x):
 cdef class SamplingParams:
     """How a sequence's tokens are drawn, and the random state of the draw. docs/sampling.md explains every parameter.
 
-    All arguments are checked: ValueError names the argument and what it accepts, TypeError the type. Numbers are kept as
-    float32, as the sampler uses them. Fields are read-only; copy() makes a changed object. One object serves one sequence:
-    every token moves its random state on. seed None or -1 takes one from the operating system; .seed is the one in use.
+    All arguments are checked: ValueError names the argument and what it accepts, TypeError the type. Numbers are kept
+    as float32, as the sampler uses them. Fields are read-only; copy() makes a changed object. One object serves one
+    sequence: every token moves its random state on. seed None or -1 takes one from the operating system; .seed is the
+    one in use.
 
     logit_bias: {token id: bias}, -inf bans. dry_breakers: sequences of token ids, or the array that
     pantheon.text.dry.dry_breaker_ids() makes of strings. n_tokens: ids from there on are never drawn, 0 = all may be.

@@ -15,14 +15,15 @@ cdef struct pn_owned:                    # memory that dies with the weights
     void **items                         # (n,) malloc'ed blocks
     int n
 
-# GIL. Fills m from tensor `name` of shape (rows, cols); 1 when it is there, 0 when it is absent and optional. ValueError
-# naming the tensor when it is missing, has another shape, or a type that no kernel of this build multiplies.
+# GIL. Fills m from tensor `name` of shape (rows, cols); 1 when it is there, 0 when it is absent and optional.
+# ValueError naming the tensor when it is missing, has another shape, or a type that no kernel of this build multiplies.
 cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1
 # nogil. Rows [first, first + n) of a matrix.
 cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil
-# GIL. (n,) f32 values of a one-dimensional tensor: borrowed from the mapping when it holds aligned f32, else converted into
-# memory of `owned`. NULL when absent and optional; ValueError as above.
-cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n, bint optional) except? NULL
+# GIL. (n,) f32 values of a one-dimensional tensor: borrowed from the mapping when it holds aligned f32, else converted
+# into memory of `owned`. NULL when absent and optional; ValueError as above.
+cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
+                              bint optional) except? NULL
 # GIL. n zeroed bytes that die with `owned`; MemoryError.
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL
 cdef void owned_free(pn_owned *owned) noexcept nogil

@@ -51,7 +51,8 @@ cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
     return view
 
 
-cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n, bint optional) except? NULL:
+cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
+                              bint optional) except? NULL:
     cdef tm_tensor *t = gguf_tensor(f, name.encode())
     cdef const pn_type_ops *ops
     cdef float *copy

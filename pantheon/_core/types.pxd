@@ -1,7 +1,7 @@
 # The structs that every part of the engine shares. No code, no extern header: `cimport pantheon` needs only this file.
 #
-# Three lives: a pn_model is a loaded file (weights are views into the mapping, shared by all its sequences), a pn_state is
-# one sequence (KV cache and scratch of its own), a pn_arena is one forward (reset when the next one begins).
+# Three lives: a pn_model is a loaded file (weights are views into the mapping, shared by all its sequences), a pn_state
+# is one sequence (KV cache and scratch of its own), a pn_arena is one forward (reset when the next one begins).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:

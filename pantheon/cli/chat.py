@@ -57,8 +57,7 @@ class Conversation:
 
     def reset(self) -> None:
         self.session.reset()
-        system = self.args.system
-        self.messages = [] if system is None else [{"role": "system", "content": system}]
+        self.messages = options.system_messages(self.args.system, self.args.model)
 
     def say(self, text: str) -> None:
         """One turn: writes the answer as it comes. Ctrl-C ends it; what was said by then stays in the conversation."""

@@ -32,11 +32,13 @@ def run(args: argparse.Namespace) -> int:
 def collect() -> dict[str, dict[str, Any]]:
     """Sections of facts, all plain JSON values; names that end in _bytes are numbers of bytes."""
     import pantheon
+    from pantheon._core.threads import default_threads_and_reason
 
+    threads, reason = default_threads_and_reason()
     model = hub.KNOWN[hub.DEFAULT_MODEL]
     path = hub.cached()
     return {
-        "processor": pantheon.cpu_info(),
+        "processor": {**pantheon.cpu_info(), "threads": threads, "threads_because_of": reason},
         "memory": memory(),
         "versions": {"python": platform.python_version(), "system": platform.platform(),
                      **{name: _version(name) for name in _PACKAGES}},
@@ -48,6 +50,8 @@ def collect() -> dict[str, dict[str, Any]]:
 
 def memory() -> dict[str, int | None]:
     """Bytes of memory that this machine has and that are free to take, before any container limit."""
+    total: int | None
+    available: int | None
     try:
         with open("/proc/meminfo", encoding="ascii") as f:
             lines = dict(line.split(":", 1) for line in f)

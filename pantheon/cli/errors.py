@@ -5,8 +5,8 @@ class UsageError(Exception):
     """The command line asks for something that cannot be; the message is for the user who typed it."""
 
 
-# What the engine and the system raise for input and circumstances. Any other class is a defect, shown with its name.
-_EXPECTED = (UsageError, OSError, ValueError, RuntimeError, MemoryError, NotImplementedError, BufferError)
+# What no input and no circumstance should lead to.
+_DEFECTS = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError)
 
 
 def describe(error: BaseException) -> str:
@@ -18,9 +18,9 @@ def describe(error: BaseException) -> str:
     text = printable(" ".join(text.split()))
     if not text:
         return "out of memory" if isinstance(error, MemoryError) else type(error).__name__
-    if isinstance(error, _EXPECTED):
-        return text
-    return f"{type(error).__name__}: {text} (a defect; PANTHEON_TRACEBACK=1 shows where)"
+    if isinstance(error, _DEFECTS):
+        return f"{type(error).__name__}: {text} (a defect; PANTHEON_TRACEBACK=1 shows where)"
+    return text
 
 
 def printable(text: str) -> str:

@@ -108,9 +108,9 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 # -- what they become -------------------------------------------------------------------------------------------------
 
 
-def sampling_fields(args: argparse.Namespace) -> dict[str, float]:
+def sampling_fields(args: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments of SamplingParams that the command line asks for."""
-    def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, float]:
+    def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
         return {field: getattr(args, field) for _, field, _, _ in rows if getattr(args, field) is not None}
 
     return {**(given(_DRAWING) or {"temperature": 0.0}), **given(_PENALTIES)}
@@ -122,15 +122,31 @@ def sampling(args: argparse.Namespace) -> "pantheon.SamplingParams":
     return pantheon.SamplingParams(**sampling_fields(args))
 
 
+def known_model(model: str | None) -> hub.KnownModel | None:
+    """The known model that MODEL means, None when it means a file. A file of the same name goes first."""
+    if model is None:
+        return hub.KNOWN[hub.DEFAULT_MODEL]
+    return None if os.path.exists(model) else hub.KNOWN.get(model)
+
+
+def system_messages(system: str | None, model: str | None) -> list[dict[str, str]]:
+    """How a conversation with MODEL begins: with --system, else with what suits a known model, else with nothing."""
+    entry = known_model(model)
+    if system is None and entry is not None:
+        system = entry.system
+    return [] if system is None else [{"role": "system", "content": system}]
+
+
 def find_model(model: str | None) -> Path:
     """The file that MODEL means: an existing path, or a known name, which is fetched when the cache lacks it."""
-    if model is not None and (os.path.exists(model) or model not in hub.KNOWN):
-        if not os.path.exists(model):
+    entry = known_model(model)
+    if entry is None:
+        path = Path(str(model))
+        if not path.exists():
             raise UsageError(f"{model}: no such file, and no known model ({', '.join(sorted(hub.KNOWN))})")
-        return Path(model)
-    if path := hub.cached(model):
         return path
-    entry = hub.KNOWN[model or hub.DEFAULT_MODEL]
+    if found := hub.cached(entry.name):
+        return found
     terminal.note(f"fetching {entry.name} ({entry.summary}, {terminal.size(entry.size)}, {entry.license}) once, into "
                   f"{hub.cache_dir()}")
     with terminal.progress() as progress:

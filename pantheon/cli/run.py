@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from pantheon.cli.session import Session
 
     with options.load(model_name, args.threads) as model, Session(model, args.ctx, args.kv) as session:
-        tokens = _tokens(model, prompt, args)
+        tokens = _tokens(model, model_name, prompt, args)
         at_line_start = True
         try:
             for chunk in session.answer(tokens, options.sampling(args), args.max_tokens, args.stop):
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tokens(model: "pantheon.Model", prompt: str, args: argparse.Namespace) -> list[int]:
+def _tokens(model: "pantheon.Model", model_name: str | None, prompt: str, args: argparse.Namespace) -> list[int]:
     """The prompt as token ids: in the model's chat template; as it is with --raw and for a model that has none."""
     from pantheon.cli.prompt import PromptEncoder
 
@@ -59,8 +59,7 @@ def _tokens(model: "pantheon.Model", prompt: str, args: argparse.Namespace) -> l
         if args.system is not None:
             raise UsageError(f"{model.path} has no chat template, so there is no place for --system")
         return encoder.text(prompt)
-    system = [] if args.system is None else [{"role": "system", "content": args.system}]
-    return encoder.chat([*system, {"role": "user", "content": prompt}])
+    return encoder.chat([*options.system_messages(args.system, model_name), {"role": "user", "content": prompt}])
 
 
 def _model_and_prompt(words: list[str]) -> tuple[str | None, str]:

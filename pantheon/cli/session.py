@@ -3,7 +3,7 @@
 A prompt that begins with the tokens of the last one and its answer costs only what is new.
 """
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ class Session:
         self.tokens = []
 
     def answer(self, prompt: Sequence[int], params: "SamplingParams", max_tokens: int,
-               stop: Sequence[str]) -> Iterator["Chunk"]:
+               stop: Sequence[str]) -> Generator["Chunk", None, None]:
         """Feeds the part of prompt (token ids) that the state does not hold, then yields the answer's chunks.
 
         However the iteration ends, by an interrupt too, the session knows afterwards what its state holds.

@@ -29,10 +29,7 @@ _NEVER_FROM_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
 
 
 class ByteBPE:
-    """Encodes fragments that hold no special tokens; ids are those of the vocabulary.
-
-    A fragment is never prefixed with a space, so both flags of encode() are ignored.
-    """
+    """Encodes fragments that hold no special tokens; ids are those of the vocabulary."""
 
     add_space_prefix = False
 
@@ -58,7 +55,7 @@ class ByteBPE:
         backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
         self._backend = backend
 
-    def encode(self, text: str, after_special: bool) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         return self._backend.encode(text, add_special_tokens=False).ids
 
     @staticmethod
@@ -76,16 +73,18 @@ class ByteBPE:
 
 def _usable_merges(raw: list[bytes], ids: dict[str, int]) -> tuple[list[tuple[str, str]], int]:
     """Pairs whose halves and result are all tokens; the backend panics on any other. Also how many were dropped."""
-    merges = []
+    merges: dict[tuple[str, str], None] = {}  # of equal pairs the first counts
+    unusable = 0
     for entry in raw:
         try:
             text = entry.decode("utf-8")
         except UnicodeDecodeError:
+            unusable += 1
             continue
         split = text.find(" ", 1)
-        if split < 0:
-            continue
         left, right = text[:split], text[split + 1 :]
-        if left in ids and right in ids and left + right in ids:
-            merges.append((left, right))
-    return merges, len(raw) - len(merges)
+        if split > 0 and left in ids and right in ids and left + right in ids:
+            merges.setdefault((left, right))
+        else:
+            unusable += 1
+    return list(merges), unusable

@@ -16,8 +16,8 @@ class Budget:
     """Limits of one rendering.
 
     seconds       wall-clock time for all of it
-    max_output    characters of any one string, the output among them; 16 times as many may be made in all, which
-                  limits the memory of a template that keeps everything
+    max_output    characters of any one string, the output among them
+    max_total     characters of all strings made, which limits the memory of a template that keeps everything
     max_items     elements of any one container, counted through all nesting
     """
 
@@ -25,10 +25,11 @@ class Budget:
     MAX_CALLS = 60  # nested calls of macros: far below the interpreter's own limit, so also on small thread stacks
     MAX_INT_BITS = 4096
 
-    def __init__(self, seconds: float, max_output: int, max_items: int):
+    def __init__(self, seconds: float, max_output: int, max_total: int, max_items: int):
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._max_output = max_output
+        self._max_total = max_total
         self._max_items = max_items
         self._made = 0
         self._depth = 0
@@ -44,8 +45,8 @@ class Budget:
         if max(n, total or 0) > self._max_output:
             raise BudgetExceeded(f"template makes a text longer than {self._max_output} characters")
         self._made += n
-        if self._made > 16 * self._max_output:
-            raise BudgetExceeded(f"template makes more than {16 * self._max_output} characters in all")
+        if self._made > self._max_total:
+            raise BudgetExceeded(f"template makes more than {self._max_total} characters in all")
 
     def length(self, n: int) -> None:
         """Before something of n elements is walked."""
@@ -57,7 +58,7 @@ class Budget:
         """Before a container of n elements is made. Its memory counts like that of 8 characters each."""
         self.length(n)
         self._made += 8 * n
-        if self._made > 16 * self._max_output:
+        if self._made > self._max_total:
             raise BudgetExceeded("template makes too many lists")
 
     def integer_bits(self, n: int) -> None:

@@ -98,8 +98,12 @@ class ChatTemplate:
         }
         for name, value in variables.items():
             given[name] = data.copy(value, name)
-        limit = self._max_output + 8 * data.characters
-        budget = Budget(self._seconds, max_output=limit, max_items=max(1 << 17, 2 * data.items))
+        budget = Budget(
+            self._seconds,
+            max_output=self._max_output + 8 * data.characters,
+            max_total=16 * self._max_output + 256 * data.characters,  # templates that append make much and keep little
+            max_items=max(1 << 17, 2 * data.items),
+        )
         try:
             text = self._environment.run(self._template, given, budget)
         except (TemplateError, BudgetExceeded) as e:

@@ -1,7 +1,7 @@
 """DRY sequence breakers: from strings to the token sequences that the sampler looks for.
 
-A breaker may be spread over tokens in many ways. It is found by its head, a token whose text contains the breaker, or ends
-with a beginning of it; in the second case the tokens of the rest, the tail, must follow. See docs/sampling.md.
+A breaker may be spread over tokens in many ways. It is found by its head, a token whose text contains the breaker, or
+ends with a beginning of it; in the second case the tokens of the rest, the tail, must follow. See docs/sampling.md.
 """
 from collections.abc import Callable, Sequence
 
@@ -43,8 +43,8 @@ def dry_breaker_ids(breakers: Sequence[str], token_texts: Sequence[str],
     tokenize: text to ids, without special tokens or an added space; it splits the rest of a breaker that begins in one
     token and ends in later ones. Without it the rest is split into the longest tokens that fit.
 
-    Returns int32: for each sequence its head token, the number of tail tokens (at most 20), the tail tokens. The time is
-    that of one look at every token per breaker. ValueError for an empty breaker, TypeError for one that is no string.
+    Returns int32: for each sequence its head token, the number of tail tokens (at most 20), the tail tokens. The time
+    is that of one look at every token per breaker. ValueError for an empty breaker, TypeError for one that is no str.
     """
     if isinstance(breakers, str):
         raise TypeError("dry_breakers must be a sequence of strings, not one string")

@@ -60,9 +60,9 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
 
     def indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
         space = width if isinstance(width, str) else " " * _small(width, strings.MAX_WIDTH)
-        lines = strings.METHODS["splitlines"](environment, text(s) + "\n")
+        lines = strings.METHODS["splitlines"](environment, prov.concat((text(s), "\n")))
         environment.budget.characters(len(s) + len(lines) * len(space))
-        out = [space + line if (line or blank) and (n or first) else line for n, line in enumerate(lines)]
+        out = [prov.concat((space, ln)) if (ln or blank) and (n or first) else ln for n, ln in enumerate(lines)]
         return prov.join("\n", out)
 
     def center(value: str, width: int = 80) -> str:
@@ -133,9 +133,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
         wrapped = [value]
         environment.budget.container(wrapped)
         environment.budget.characters(strings.json_length(wrapped, indent or 0))
-        return json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-        )
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     own = (replace, join, indent, center, truncate, batch, tojson)
     filters.update({f.__name__: f for f in own})

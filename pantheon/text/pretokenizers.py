@@ -49,9 +49,7 @@ _DEEPSEEK_V3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_TAIL}",
 )
-_QWEN35 = (
-    rf"{_CONTR}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_TAIL}"
-)
+_QWEN35 = rf"{_CONTR}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_TAIL}"
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
 
@@ -86,9 +84,7 @@ TABLE: dict[str, PreTokenizer] = {
     **dict.fromkeys(
         ("gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "roberta-bpe", "modern-bert", "exaone4"), _GPT2_ONLY
     ),
-    **dict.fromkeys(
-        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), _STARCODER
-    ),
+    **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), _STARCODER),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "tekken": PreTokenizer((_cased("", r"\p{N}"),), ignore_merges=True, add_bos=True),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _GPT4O),

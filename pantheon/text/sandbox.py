@@ -19,6 +19,7 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 from jinja2.ext import Extension
+from jinja2.filters import _GroupTuple
 from jinja2.runtime import BlockReference, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.tests import TESTS
@@ -34,7 +35,7 @@ _DATA_METHODS: dict[type, frozenset[str]] = {
     tuple: frozenset(("count", "index")),
 }
 _RUNTIME_OBJECTS = (LoopContext, Macro, BlockReference, Cycler, Joiner, Namespace, Undefined)
-MAX_SOURCE = 1 << 20
+MAX_SOURCE = 1 << 17  # several times the largest template known; compiling takes time in proportion
 
 
 class _Generator(CodeGenerator):
@@ -262,6 +263,8 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         elif isinstance(obj, Undefined):
             return getattr(obj, attribute)  # raises as above
         elif isinstance(obj, (dict, list, tuple)):
+            if isinstance(obj, _GroupTuple) and attribute in ("grouper", "list"):
+                return getattr(obj, attribute)
             if attribute in next(names for kind, names in _DATA_METHODS.items() if isinstance(obj, kind)):
                 return _Method(getattr(obj, attribute))
         elif isinstance(obj, _RUNTIME_OBJECTS) or type(obj).__name__ == "TemplateReference":

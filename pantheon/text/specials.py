@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 
 from pantheon.text.vocab import TokenType, Vocab
+
+log = logging.getLogger("pantheon")
+
+# Far above any real vocabulary: a file must not make the prefix tree eat the memory.
+MAX_LENGTH = 512  # characters of one special token that is looked for
+MAX_TOTAL = 1 << 18  # characters of all
 
 Allowed = Callable[[int, int], bool]  # may the control token in text[start:end] be one?
 
@@ -28,15 +35,24 @@ class SpecialPartition:
                 text = raw.decode("utf-8")
             except UnicodeDecodeError:
                 continue
+            if len(text) > MAX_LENGTH:
+                log.warning("special token %d has %d characters: never found in text", i, len(text))
+                continue
             if text not in self._ids:
                 self._ids[text] = i
                 if kind == TokenType.USER_DEFINED:
                     self._user.add(text)
+        total = sum(map(len, self._ids))
+        if total > MAX_TOTAL:
+            raise ValueError(f"tokenizer.ggml.tokens: special tokens of {total} characters in all, over {MAX_TOTAL}")
         self._order = sorted(self._ids, key=lambda t: (-len(t.encode()), self._ids[t]))
         self._rank = {text: n for n, text in enumerate(self._order)}
         self._prefixes = {t: [p for n in range(len(t), 0, -1) if (p := t[:n]) in self._ids] for t in self._order}
-        self._all_regex = _longest_at(self._ids)
-        self._user_regex = _longest_at(self._user)
+        try:
+            self._all_regex = _longest_at(self._ids)
+            self._user_regex = _longest_at(self._user)
+        except RecursionError:
+            raise ValueError("tokenizer.ggml.tokens: too many special tokens continue each other") from None
 
     def split(self, text: str, control: bool | Allowed) -> list[tuple[str, int | None]]:
         """text as items (fragment, None) and (special text, id), in order, without empty fragments.
@@ -128,7 +144,7 @@ def _longest_at(texts: Iterable[str]) -> re.Pattern[str] | None:
 
 def _tree_regex(root: dict[str, dict]) -> str:
     """Nested alternation of a prefix tree; chains without branches are joined to keep the nesting shallow."""
-    # Post-order without recursion: a token text may be longer than the interpreter's stack is deep.
+    # Post-order without recursion, as deep as the longest text.
     done: dict[int, str] = {}
     stack = [(root, False)]
     while stack:

@@ -27,17 +27,21 @@ class ScoredBPE:
         self.add_space_prefix = vocab.add_space_prefix is not False
         self._n = vocab.n_tokens
         self._unknown = vocab.ids.get("unknown")
-        self._processor = SentencePieceProcessor(model_proto=_model_message(vocab))
+        try:
+            self._processor = SentencePieceProcessor(model_proto=_model_message(vocab))
+        except RuntimeError as e:
+            raise ValueError(f"tokenizer.ggml.tokens: no SentencePiece vocabulary: {e}") from None
 
-    def encode(self, text: str, after_special: bool) -> list[int]:
-        """after_special: the fragment opens the text or follows a special token, where a space is put before it."""
-        if after_special and self.add_space_prefix:
+    def encode(self, text: str) -> list[int]:
+        """A fragment opens the text or follows a special token: in both places a space is put before it."""
+        if self.add_space_prefix:
             text = " " + text
         ids = self._processor.encode(text, out_type=int)
         if self._n not in ids:
             return ids
         # n is the stand-in unknown piece: characters without token or byte tokens
-        return [self._unknown if i == self._n else i for i in ids if i != self._n or self._unknown is not None]
+        unknown = [] if self._unknown is None else [self._unknown]
+        return [t for i in ids for t in (unknown if i == self._n else [i])]
 
     @staticmethod
     def piece(text: bytes, kind: int) -> bytes:

@@ -324,4 +324,3 @@ METHODS: dict[str, Callable[..., Any]] = {
 def unmarked(value: Any) -> Any:
     """Markup that a library function returned as plain text."""
     return str.__str__(value) if isinstance(value, (Markup, prov.Text)) else value
-

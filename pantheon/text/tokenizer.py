@@ -12,7 +12,7 @@ from pantheon.text.specials import SpecialPartition
 from pantheon.text.spm import ScoredBPE
 from pantheon.text.vocab import TokenType, Vocab
 
-_CODECS = {"gpt2": ByteBPE, "llama": ScoredBPE}
+_CODECS: dict[str, type[ByteBPE] | type[ScoredBPE]] = {"gpt2": ByteBPE, "llama": ScoredBPE}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # phi-3 swallows the white space after its specials, except after these
 _PHI3_KEEPS_SPACE = (b"<unk>", b"<s>", b"<|endoftext|>")
@@ -36,7 +36,7 @@ class Tokenizer:
             known = " and ".join(_CODECS)
             raise ValueError(f"tokenizer.ggml.model {vocab.model[:64]!r} is not supported ({known} are)")
         self.vocab = vocab
-        self._codec = codec(vocab)
+        self._codec: ByteBPE | ScoredBPE = codec(vocab)
         self._specials = SpecialPartition(vocab)
         self._pieces = [self._make_piece(t, k) for t, k in zip(vocab.texts, vocab.types, strict=True)]
         self._special_ids = frozenset(
@@ -76,7 +76,7 @@ class Tokenizer:
             if self.bos_id is None:
                 raise ValueError("add_bos: the vocabulary has no BOS token")
             ids.insert(0, self.bos_id)
-        if add_bos is None and self.add_eos:
+        if add_bos is None and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
 
@@ -91,7 +91,7 @@ class Tokenizer:
         text = "".join(t for t, _ in cleaned)
         mask = b"".join(bytes((trusted,)) * len(t) for t, trusted in cleaned)
         ids = self._encode(text, lambda start, end: mask.find(0, start, end) < 0)
-        if self.add_bos and ids[:1] != [self.bos_id]:
+        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
 
@@ -127,17 +127,16 @@ class Tokenizer:
 
     def _encode(self, text: str, control) -> list[int]:
         ids: list[int] = []
-        after_special, eat_space = True, False
+        eat_space = False
         for fragment, special in self._specials.split(text, control):
             if special is not None:
                 ids.append(special)
-                after_special, eat_space = True, special in self._eats_space
+                eat_space = special in self._eats_space
                 continue
             if eat_space:
                 fragment = fragment.lstrip(" \t\n\v\f\r")
             if fragment:
-                ids += self._codec.encode(fragment, after_special)
-                after_special = False
+                ids += self._codec.encode(fragment)
         return ids
 
     def _make_piece(self, text: bytes, kind: int) -> bytes:

@@ -59,6 +59,7 @@ def test_doctor_json(capsys, cpu, tmp_path, monkeypatch):
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["processor"]["level"] == "avx2"
+    assert report["processor"]["threads"] >= 1 and report["processor"]["threads_because_of"]
     assert report["memory"]["total_bytes"] >= report["memory"]["available_bytes"] > 0
     assert report["versions"]["numpy"] == __import__("numpy").__version__
     assert report["cache"]["folder"] == str(tmp_path)

@@ -48,6 +48,18 @@ def test_raw_and_system(model):
     assert fed(model) == "<system>Be brief.</><user>Hi</><assistant>"
 
 
+def test_default_model_gets_its_own_system_message(model, monkeypatch):
+    monkeypatch.setattr(hub, "cached", lambda name=None: model.path)
+    assert main(["run", "Hi"]) == 0
+    assert main(["run", hub.DEFAULT_MODEL, "Hi"]) == 0
+    assert main(["run", "--system", "S", "Hi"]) == 0
+    assert main(["run", model.path, "Hi"]) == 0
+    system = f"<system>{hub.KNOWN[hub.DEFAULT_MODEL].system}</>"
+    assert [call[0].decode() for call in model.calls] == [
+        f"{system}<user>Hi</><assistant>", f"{system}<user>Hi</><assistant>",
+        "<system>S</><user>Hi</><assistant>", "<user>Hi</><assistant>"]
+
+
 def test_model_without_template(capsys, model):
     model.tokenizer.chat_template = None
     assert main(["run", model.path, "Once"]) == 0

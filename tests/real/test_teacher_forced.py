@@ -6,29 +6,25 @@ its rounding and ours may pick differently: those mismatches are printed, not co
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_models import available, path_of
 
 import pantheon
 
 GREEDY = Path(__file__).resolve().parent.parent / "fixtures" / "greedy"
 CLEAR = 0.7  # between the two best logits
 
-# Models that are here when tests are collected: the default model always, Qwen2.5 where a developer names its file.
-MODELS = ["smollm2"] + (["qwen2.5-0.5b"] if os.environ.get("PANTHEON_QWEN25_05B") else [])
+RECORDINGS = {r["model"]["file"]: r for r in (json.loads(path.read_text("utf-8")) for path in GREEDY.glob("*.json"))}
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=available(sorted(RECORDINGS)))
 def recorded(request):
     """(the recording, the model it was made with)"""
-    recording = json.loads((GREEDY / f"{request.param}.json").read_text(encoding="utf-8"))
-    if request.param == "smollm2":
-        path = Path(request.getfixturevalue("default_model"))
-    else:
-        path = Path(os.environ["PANTHEON_QWEN25_05B"])
+    recording = RECORDINGS[request.param]
+    path = path_of(request.param, request)
     assert path.stat().st_size == recording["model"]["bytes"], f"{path} is not the file that was recorded"
     with pantheon.load(str(path)) as model:
         yield recording, model

@@ -1,1 +1,1 @@
-"""Children of tools/compare_peers.py: one program per engine, each measures itself once and prints one JSON line."""
+"""The engines that tools/compare_peers.py compares, a child program each, and what the programs share."""

@@ -26,8 +26,10 @@ cdef struct pn_llama_layer:
     pn_group down                        # (n_embd, n_ff)
     const float *down_bias               # (n_embd,) or NULL
 
-cdef struct pn_llama_stream:             # what norms and matrix inputs work on: shared for several tokens; for a single one
-    float *x                             # every rank has its own, which saves barriers. (n_tok, n_embd) residual stream
+# What norms and matrix inputs work on. Shared for several tokens; for a single one every rank has its own, which saves
+# barriers.
+cdef struct pn_llama_stream:
+    float *x                             # (n_tok, n_embd) residual stream
     float *normed                        # (n_tok, n_embd)
     float *angles                        # (n_tok, rope_dims / 2, 2) cos and sin
     pn_input embd                        # input of qkv and gate_up

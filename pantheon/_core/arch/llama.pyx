@@ -1,10 +1,11 @@
 """The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3.
 
-x = embedding; per layer x += out(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x))); logits = head(norm(x)).
+x = embedding; per layer x += out(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x)));
+logits = head(norm(x)).
 
 One layer function serves the single token, the prefill chunk and the batch. All ranks of a run execute it together and
-meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and quantised
-by every rank for itself, which costs less than a barrier.
+meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
+quantised by every rank for itself, which costs less than a barrier.
 """
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -41,7 +42,6 @@ from pantheon._core.linear cimport (
     input_layout,
     input_prepare,
     pn_group,
-    pn_input,
     pn_team,
     team_barrier,
     team_range,
@@ -49,7 +49,7 @@ from pantheon._core.linear cimport (
 from pantheon._core.pool cimport fw_pool_run, pn_counter, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
 from pantheon._core.rope cimport rope_angles, rope_free
-from pantheon._core.tensor cimport owned_calloc, owned_free
+from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     fw_pool,
@@ -78,7 +78,7 @@ cdef struct llama_job:                   # one run
     pn_attn_step attn
     bint stop                            # set by rank 0 when the caller wants to stop
 
-# ---- layer -------------------------------------------------------------------------------------------------------------
+# ---- layer -----------------------------------------------------------------------------------------------------------
 
 cdef void add_bias(llama_job *job, float *x, const float *bias, int n) noexcept nogil:
     if bias != NULL:
@@ -97,8 +97,8 @@ cdef void embed(llama_job *job, pn_llama_stream *s, int t0, int t1) noexcept nog
         rope_angles(&job.w.rope, job.attn.pos[t], s.angles + <size_t>t * 2 * job.w.rope.n_pair)
 
 
-cdef void norm_and_prepare(llama_job *job, const pn_team *team, pn_llama_stream *s, const float *norm, const pn_group *g,
-                           int t0, int t1) noexcept nogil:
+cdef void norm_and_prepare(llama_job *job, const pn_team *team, pn_llama_stream *s, const float *norm,
+                           const pn_group *g, int t0, int t1) noexcept nogil:
     """Norm of the residual stream and the forms of it that g reads, for tokens [t0, t1)."""
     cdef int t
     cdef size_t n = job.c.n_embd
@@ -127,8 +127,8 @@ cdef void rotate_heads(llama_job *job, float *x, const float *norm, const float 
         job.w.k.rope_norm(x + h0 * dim, h1 - h0, dim, cs, job.w.rope.n_pair)
 
 
-cdef void rotate_and_store(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_layer *layer, int l, int t0,
-                           int t1) noexcept nogil:
+cdef void rotate_and_store(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_layer *layer, int l,
+                           int t0, int t1) noexcept nogil:
     """Biases, head norms and rotation of q and k; k and v go into the caches. A single token is split by heads."""
     cdef const pn_config *c = job.c
     cdef int dim = c.head_dim, q0 = 0, q1 = c.n_head, k0 = 0, k1 = c.n_kv_head, t, h, pos
@@ -174,7 +174,8 @@ cdef void gated(llama_job *job, const pn_llama_layer *layer, int t0, int t1, int
 
 
 cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
-    """Layer l; on entry the residual stream is whole and its norm is prepared for qkv, on exit so for the next layer."""
+    """Layer l; on entry the residual stream is whole and its norm is prepared for qkv, on exit so for the next
+    layer."""
     cdef const pn_config *c = job.c
     cdef pn_llama_layer *layer = &job.w.layers[l]
     cdef pn_llama_work *work = job.work
@@ -243,7 +244,8 @@ cdef void logits(llama_job *job, pn_team *team, pn_llama_stream *s) noexcept nog
     if job.n_tok > 1:
         team_range(team, n_out, TOKENS_ALIGN, &o0, &o1)
     for o in range(o0, o1):
-        job.w.k.rms_norm(s.x + (job.first_out + o) * n, job.w.output_norm, job.c.norm_eps, job.c.n_embd, s.normed + o * n)
+        job.w.k.rms_norm(s.x + (job.first_out + o) * n, job.w.output_norm, job.c.norm_eps, job.c.n_embd,
+                         s.normed + o * n)
     input_prepare(team, &s.head, &job.w.head, o0, o1)
     if job.n_tok > 1:
         team_barrier(team)
@@ -257,7 +259,7 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
     cdef pn_llama_work *work = job.work
     cdef pn_llama_stream *s = &work.ranks[rank].single if job.n_tok == 1 else &work.shared
     cdef pn_team team
-    cdef int t0 = 0, t1 = 1, l
+    cdef int t0 = 0, t1 = 1, i
     team.k = job.w.k
     team.pool = job.pool
     team.rank = rank
@@ -271,8 +273,8 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
     norm_and_prepare(job, &team, s, job.w.layers[0].attn_norm, &job.w.layers[0].qkv, t0, t1)
     if job.n_tok > 1:
         team_barrier(&team)
-    for l in range(job.c.n_layer):
-        llama_layer(job, &team, s, l, t0, t1)
+    for i in range(job.c.n_layer):
+        llama_layer(job, &team, s, i, t0, t1)
         if job.n_tok > 1:
             if rank == 0 and pn_interrupted():
                 job.stop = True
@@ -282,7 +284,7 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
     logits(job, &team, s)
 
 
-# ---- work buffers ------------------------------------------------------------------------------------------------------
+# ---- work buffers ----------------------------------------------------------------------------------------------------
 
 cdef struct carver:
     uint8_t *base                        # NULL: only counts
@@ -299,27 +301,27 @@ cdef inline uint8_t *rest(carver *m) noexcept nogil:
     return m.base + m.used if m.base != NULL else NULL
 
 
-cdef void layout_inputs(pn_llama_stream *s, carver *m, const pn_llama_model *w, const pn_config *c, float *heads, float *gate,
-                        int n_tok, int n_out) noexcept nogil:
+cdef void layout_inputs(pn_llama_stream *s, carver *m, const pn_llama_model *w, const pn_config *c, float *heads,
+                        float *gate, int n_tok, int n_out) noexcept nogil:
     """Inputs are sized for the widest need of any layer; layers of one model mix types."""
     cdef const pn_group *groups[2048]
-    cdef int l, n = 0
-    for l in range(c.n_layer):
-        groups[2 * l] = &w.layers[l].qkv
-        groups[2 * l + 1] = &w.layers[l].gate_up
+    cdef int i
+    for i in range(c.n_layer):
+        groups[2 * i] = &w.layers[i].qkv
+        groups[2 * i + 1] = &w.layers[i].gate_up
     m.used += input_layout(&s.embd, rest(m), s.normed, groups, 2 * c.n_layer, n_tok)
-    for l in range(c.n_layer):
-        groups[l] = &w.layers[l].out
+    for i in range(c.n_layer):
+        groups[i] = &w.layers[i].out
     m.used += input_layout(&s.heads, rest(m), heads, groups, c.n_layer, n_tok)
-    for l in range(c.n_layer):
-        groups[l] = &w.layers[l].down
+    for i in range(c.n_layer):
+        groups[i] = &w.layers[i].down
     m.used += input_layout(&s.ff, rest(m), gate, groups, c.n_layer, n_tok)
     groups[0] = &w.head
     m.used += input_layout(&s.head, rest(m), s.normed, groups, 1, n_out)
 
 
-cdef void layout_stream(pn_llama_stream *s, carver *m, const pn_llama_model *w, const pn_config *c, float *heads, float *gate,
-                        int n_tok, int n_out) noexcept nogil:
+cdef void layout_stream(pn_llama_stream *s, carver *m, const pn_llama_model *w, const pn_config *c, float *heads,
+                        float *gate, int n_tok, int n_out) noexcept nogil:
     s.x = <float *>carve(m, <size_t>n_tok * c.n_embd * sizeof(float))
     s.normed = <float *>carve(m, <size_t>n_tok * c.n_embd * sizeof(float))
     s.angles = <float *>carve(m, <size_t>n_tok * 2 * w.rope.n_pair * sizeof(float))
@@ -328,12 +330,12 @@ cdef void layout_stream(pn_llama_stream *s, carver *m, const pn_llama_model *w, 
 
 cdef size_t panel_bytes(const pn_llama_model *w, const pn_config *c) noexcept nogil:
     cdef size_t most = group_panel_bytes(&w.head)
-    cdef int l
-    for l in range(c.n_layer):
-        most = max(most, group_panel_bytes(&w.layers[l].qkv))
-        most = max(most, group_panel_bytes(&w.layers[l].out))
-        most = max(most, group_panel_bytes(&w.layers[l].gate_up))
-        most = max(most, group_panel_bytes(&w.layers[l].down))
+    cdef int i
+    for i in range(c.n_layer):
+        most = max(most, group_panel_bytes(&w.layers[i].qkv))
+        most = max(most, group_panel_bytes(&w.layers[i].out))
+        most = max(most, group_panel_bytes(&w.layers[i].gate_up))
+        most = max(most, group_panel_bytes(&w.layers[i].down))
     return most
 
 
@@ -373,7 +375,8 @@ cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model
 
 
 cdef pn_llama_work *work_of(pn_model *model, int n_tok, int n_out) noexcept nogil:
-    """The model's buffers of prefill and batch, grown to n_tok tokens and n_out logits; NULL when there is no memory."""
+    """The model's buffers of prefill and batch, grown to n_tok tokens and n_out logits; NULL when there is no
+    memory."""
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
     cdef pn_llama_work *work = &w.work
     cdef size_t need
@@ -394,7 +397,7 @@ cdef pn_llama_work *work_of(pn_model *model, int n_tok, int n_out) noexcept nogi
     return work
 
 
-# ---- entry points ------------------------------------------------------------------------------------------------------
+# ---- entry points ----------------------------------------------------------------------------------------------------
 
 cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok, int first_out) noexcept nogil:
     """Fills what all kinds of run share."""
@@ -555,7 +558,7 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
     return 0
 
 
-# ---- life of models and states -----------------------------------------------------------------------------------------
+# ---- life of models and states ---------------------------------------------------------------------------------------
 
 cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1:
     cdef pn_llama_model *w

@@ -1,7 +1,7 @@
 """Weights of the dense transformer family from a GGUF file.
 
-Accepts, for every architecture of the family, separate or fused q/k/v and gate/up, optional biases and per-head norms of
-q and k, and a missing LM head (tied to the embedding).
+Accepts, for every architecture of the family, separate or fused q/k/v and gate/up, optional biases and per-head norms
+of q and k, and a missing LM head (tied to the embedding).
 """
 import math
 
@@ -35,8 +35,8 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const gguf_fil
     cdef const float *qkv_bias
     b = f"blk.{i}."
     layer.attn_norm = vector_load(&w.owned, f, path, b + "attn_norm.weight", c.n_embd, False)
-    load_rows(&layer.qkv, f, path, b + "attn_qkv.weight", [b + "attn_q.weight", b + "attn_k.weight", b + "attn_v.weight"],
-              [q_rows, kv_rows, kv_rows], c.n_embd)
+    load_rows(&layer.qkv, f, path, b + "attn_qkv.weight",
+              [b + "attn_q.weight", b + "attn_k.weight", b + "attn_v.weight"], [q_rows, kv_rows, kv_rows], c.n_embd)
     qkv_bias = vector_load(&w.owned, f, path, b + "attn_qkv.bias", q_rows + 2 * kv_rows, True)
     if qkv_bias != NULL:
         layer.q_bias = qkv_bias

@@ -13,14 +13,15 @@ cdef struct pn_arch_ops:
     const char *name                     # general.architecture of GGUF
     pn_arch arch
     pn_rope_kind rope_kind               # of the files of this architecture
-    # GIL. Fills model.config and model.weights from the file, which stays the caller's; ValueError naming the tensor or key.
+    # GIL. Fills model.config and model.weights from the file, which stays the caller's; ValueError naming the tensor or
+    # key.
     int (*load)(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1
     # nogil. Frees model.weights, not the file.
     void (*unload)(pn_model *model) noexcept nogil
     # nogil. The single-token seam.
     pn_forward_fn forward
-    # nogil. n tokens into one state; logits_out: (n, n_vocab) when all is set, else (n_vocab,) of the last token. 0, or -1
-    # with pn_last_error(); then state.pos is the last whole position.
+    # nogil. n tokens into one state; logits_out: (n, n_vocab) when all is set, else (n_vocab,) of the last token. 0, or
+    # -1 with pn_last_error(); then state.pos is the last whole position.
     int (*prefill)(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
                    bint all) noexcept nogil
     # nogil. One token into each of n different states, one pass over the weights; logits_out: (n, n_vocab). 0 or -1.

@@ -80,8 +80,8 @@ typedef struct pn_attn_rows {
     size_t ldq;
     const int *first;    /* (n,) lowest position that row r may see */
     const int *last;     /* (n,) highest one, inclusive */
-    float *m, *s;        /* (n,) running maximum and sum */
-    float *acc;          /* (n, D) running weighted sum of V */
+    float *m, *s;        /* (n,) running maximum and sum; -INFINITY and 0 before the first tile */
+    float *acc;          /* (n, D) running weighted sum of V; 0 before the first tile */
 } pn_attn_rows;
 
 typedef struct pn_kv_ops {

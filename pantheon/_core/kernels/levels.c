@@ -46,6 +46,12 @@ static const pn_level_init AVX2[] = {
 };
 #endif
 
+#ifdef PN_HAVE_AVXVNNI
+FAMILY(pn_avxvnni_tiles_q32);
+FAMILY(pn_avxvnni_tiles_k);
+static const pn_level_init AVXVNNI[] = {pn_avxvnni_tiles_q32, pn_avxvnni_tiles_k};
+#endif
+
 #ifdef PN_HAVE_AVX512
 FAMILY(pn_avx512_tiles_q32);
 FAMILY(pn_avx512_tiles_k);
@@ -66,6 +72,9 @@ static const level_row LEVELS[] = {
     ROW("ref", 0, REF),
 #ifdef PN_HAVE_AVX2
     ROW("avx2", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C, AVX2),
+#endif
+#ifdef PN_HAVE_AVXVNNI
+    ROW("avxvnni", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C | PN_CPU_AVX_VNNI, AVXVNNI),
 #endif
 #ifdef PN_HAVE_AVX512
     ROW("avx512", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C | PN_CPU_AVX512F | PN_CPU_AVX512BW | PN_CPU_AVX512VL |

@@ -29,30 +29,34 @@ static inline double pn_ceiling_avx2(void)
     return PN_CEILING_ROUNDS * 16.0 * 32;
 }
 
-/* vpdpbusd: 20 of 64 multiply-adds a round */
-static inline double pn_ceiling_avx512(void)
-{
-    uint64_t n = PN_CEILING_ROUNDS;
-    __asm__ volatile(".p2align 6\n"
-                     "1:\n\t"
-                     ".rept 2\n\t"
-                     "vpdpbusd %%zmm0, %%zmm1, %%zmm2\n\tvpdpbusd %%zmm0, %%zmm1, %%zmm3\n\t"
-                     "vpdpbusd %%zmm0, %%zmm1, %%zmm4\n\tvpdpbusd %%zmm0, %%zmm1, %%zmm5\n\t"
-                     "vpdpbusd %%zmm0, %%zmm1, %%zmm6\n\tvpdpbusd %%zmm0, %%zmm1, %%zmm7\n\t"
-                     "vpdpbusd %%zmm0, %%zmm1, %%zmm8\n\tvpdpbusd %%zmm0, %%zmm1, %%zmm9\n\t"
-                     "vpdpbusd %%zmm0, %%zmm1, %%zmm10\n\tvpdpbusd %%zmm0, %%zmm1, %%zmm11\n\t"
-                     ".endr\n\t"
-                     "dec %0\n\t"
-                     "jnz 1b\n\t"
-                     "vzeroupper"
-                     : "+r"(n)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11");
-    return PN_CEILING_ROUNDS * 20.0 * 64;
-}
+/* vpdpbusd: 10 sums, twice a round */
+#define PN_CEILING_DP(name, prefix, reg, lanes_bytes) \
+    static inline double name(void) \
+    { \
+        uint64_t n = PN_CEILING_ROUNDS; \
+        __asm__ volatile(".p2align 6\n" \
+                         "1:\n\t" \
+                         ".rept 2\n\t" \
+                         PN_DP(prefix, reg, 2) PN_DP(prefix, reg, 3) PN_DP(prefix, reg, 4) PN_DP(prefix, reg, 5) \
+                         PN_DP(prefix, reg, 6) PN_DP(prefix, reg, 7) PN_DP(prefix, reg, 8) PN_DP(prefix, reg, 9) \
+                         PN_DP(prefix, reg, 10) PN_DP(prefix, reg, 11) \
+                         ".endr\n\t" \
+                         "dec %0\n\t" \
+                         "jnz 1b\n\t" \
+                         "vzeroupper" \
+                         : "+r"(n)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
+                           "xmm9", "xmm10", "xmm11"); \
+        return PN_CEILING_ROUNDS * 20.0 * lanes_bytes; \
+    }
+#define PN_DP(prefix, reg, i) prefix "vpdpbusd %%" reg "0, %%" reg "1, %%" reg #i "\n\t"
+
+PN_CEILING_DP(pn_ceiling_avxvnni, "%{vex%} ", "ymm", 32)
+PN_CEILING_DP(pn_ceiling_avx512, "", "zmm", 64)
 
 #else
 
 static inline double pn_ceiling_avx2(void) { return 0; }
+static inline double pn_ceiling_avxvnni(void) { return 0; }
 static inline double pn_ceiling_avx512(void) { return 0; }
 
 #endif

@@ -11,6 +11,7 @@ import numpy as np
 
 cdef extern from "probe_ceiling.h" nogil:
     double pn_ceiling_avx2()
+    double pn_ceiling_avxvnni()
     double pn_ceiling_avx512()
 
 from .table cimport PN_PANEL, PN_TYPE_COUNT, pn_act, pn_kernels, pn_kernels_level, pn_type_ops
@@ -169,8 +170,11 @@ cdef double seconds() noexcept nogil:
 
 def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int n_rows, int n, Activations x,
             int repeats):
-    """Times the whole product in this thread: ``{"pack", "unpack", "tile"}``, seconds of one pass. Every panel counts with
-    the best of its ``repeats``, so that other processes disturb little. n_rows is a multiple of the panel of 16."""
+    """Times the whole product in this thread: ``{"pack", "unpack", "tile"}``, seconds of one pass.
+
+    Every panel counts with the best of its ``repeats``, so that other processes disturb little. n_rows is a multiple of
+    the panel of 16.
+    """
     cdef const pn_type_ops *ops = tile_ops(level, type_name)
     check_rows(ops, w, row_bytes, n_rows, n)
     if n_rows % PN_PANEL or x.act.n != n:
@@ -197,8 +201,8 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
                 mark = seconds()
                 t = 0
                 while t < n_tok:
-                    ops.tile(&panel[0], &packed[t // step * tile_bytes], n, min(step, n_tok - t), &out[t, p * PN_PANEL],
-                             n_rows)
+                    ops.tile(&panel[0], &packed[t // step * tile_bytes], n, min(step, n_tok - t),
+                             &out[t, p * PN_PANEL], n_rows)
                     t += step
                 end = seconds()
                 unpack[p] = min(unpack[p], mark - begin)
@@ -209,12 +213,14 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
 def ceiling(str level):
     """Multiply-adds a second, in 1e9, of the level's integer product instructions on registers alone, best of 200 short
     loops: what a tile could reach if it loaded nothing and had no scales."""
-    cdef double start, best = 0
+    cdef double start, work, best = 0
     pn_kernels_level(level)
-    if level not in ("avx2", "avx512"):
+    loops = {"avx2": 0, "avxvnni": 1, "avx512": 2}
+    if level not in loops:
         raise ValueError(f"no calibration loop for level {level!r}")
+    cdef int loop = loops[level]
     for _ in range(200):
         start = seconds()
-        work = pn_ceiling_avx2() if level == "avx2" else pn_ceiling_avx512()
+        work = pn_ceiling_avx2() if loop == 0 else pn_ceiling_avxvnni() if loop == 1 else pn_ceiling_avx512()
         best = max(best, work / (seconds() - start) * 1e-9)
     return best

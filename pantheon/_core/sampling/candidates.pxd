@@ -1,5 +1,5 @@
-# The list of candidates: collected from the logits, ordered, weighted. Everything works on the thread's pn_scratch; logits
-# are (n,) f32 without NaN, borrowed, not changed. No function here fails or needs the GIL.
+# The list of candidates: collected from the logits, ordered, weighted. Everything works on the thread's pn_scratch;
+# logits are (n,) f32 without NaN, borrowed, not changed. No function here fails or needs the GIL.
 from libc.stdint cimport uint64_t
 
 from pantheon._core.sampling.scratch cimport pn_scratch
@@ -28,8 +28,8 @@ cdef void pn_cand_exp(pn_scratch *s, float inv_t) noexcept nogil
 cdef void pn_cand_weigh(pn_scratch *s, float inv_t) noexcept nogil
 # Entropy in nats of the candidates' probabilities; after pn_cand_exp(s, 1).
 cdef double pn_cand_entropy(pn_scratch *s) noexcept nogil
-# Index of a candidate drawn by the weights s.e, whose sum is s.sum: the first at which their running sum reaches the drawn
-# share of it. Takes one draw from rng (4,).
+# Index of a candidate drawn by the weights s.e, whose sum is s.sum: the first at which their running sum reaches the
+# drawn share of it. Takes one draw from rng (4,).
 cdef int pn_cand_draw(const pn_scratch *s, uint64_t *rng) noexcept nogil
 # Sorts n keys by falling upper half; keys with equal upper halves keep their order. tmp (n,).
 cdef void pn_key_sort(uint64_t *key, uint64_t *tmp, int n) noexcept nogil

@@ -43,7 +43,7 @@ cdef int pn_cand_argmax(pn_scratch *s, const float *logits, int n, float max) no
 
 cdef void pn_cand_only(pn_scratch *s, int id, float l) noexcept nogil:
     s.id[0] = <uint32_t> id
-    s.l[0] = l
+    s.logit[0] = l
     s.n = 1
     s.order = PN_ORDER_LOGIT
 
@@ -63,7 +63,7 @@ cdef double pn_cand_total(const float *logits, int n, float max, float inv_t, fl
 
 
 cdef void pn_cand_collect(pn_scratch *s, const float *logits, int n, float floor) noexcept nogil:
-    s.n = pn_collect(logits, n, s.block_max, floor if floor > -FLT_MAX else -FLT_MAX, s.id, s.l)
+    s.n = pn_collect(logits, n, s.block_max, floor if floor > -FLT_MAX else -FLT_MAX, s.id, s.logit)
     s.order = PN_ORDER_ID
 
 
@@ -84,7 +84,7 @@ cdef uint64_t select_key(const uint64_t *key, int n, int k) noexcept nogil:
         prefix |= <uint64_t> digit << shift
         mask |= <uint64_t> 255 << shift
         if count[digit] == k or shift == 0:
-            return prefix                # all keys of this bucket are wanted: its lower end is as good as the key itself
+            return prefix                # all keys of this bucket are wanted: its lower end serves as well as the key
         shift -= 8
 
 
@@ -140,7 +140,7 @@ cdef void pn_key_sort(uint64_t *key, uint64_t *tmp, int n) noexcept nogil:
 cdef void fill_keys(pn_scratch *s) noexcept nogil:
     cdef int i
     for i in range(s.n):
-        s.key[i] = <uint64_t> pn_order_of(s.l[i]) << 32 | <uint32_t> ~s.id[i]
+        s.key[i] = <uint64_t> pn_order_of(s.logit[i]) << 32 | <uint32_t> ~s.id[i]
 
 
 cdef void sort_keys(pn_scratch *s) noexcept nogil:
@@ -149,7 +149,7 @@ cdef void sort_keys(pn_scratch *s) noexcept nogil:
     pn_key_sort(s.key, s.key2, s.n)
     for i in range(s.n):
         s.id[i] = ~<uint32_t> s.key[i]
-        s.l[i] = pn_float_of(<uint32_t> (s.key[i] >> 32))
+        s.logit[i] = pn_float_of(<uint32_t> (s.key[i] >> 32))
     s.order = PN_ORDER_LOGIT
 
 
@@ -177,17 +177,17 @@ cdef void pn_cand_keep_top(pn_scratch *s, int k) noexcept nogil:
 
 
 cdef void pn_cand_exp(pn_scratch *s, float inv_t) noexcept nogil:
-    s.max = s.l[0] if s.order == PN_ORDER_LOGIT else pn_max_of(s.l, s.n)
-    s.sum = pn_exp_sum(s.l, s.n, s.max, inv_t, -INFINITY, s.e)
+    s.max = s.logit[0] if s.order == PN_ORDER_LOGIT else pn_max_of(s.logit, s.n)
+    s.sum = pn_exp_sum(s.logit, s.n, s.max, inv_t, -INFINITY, s.e)
 
 
 cdef void pn_cand_weigh(pn_scratch *s, float inv_t) noexcept nogil:
-    pn_exp_sum(s.l, s.n, s.max, inv_t, -INFINITY, s.e)
+    pn_exp_sum(s.logit, s.n, s.max, inv_t, -INFINITY, s.e)
 
 
 cdef double pn_cand_entropy(pn_scratch *s) noexcept nogil:
     # -sum p ln p, with ln p = (l - max) - ln sum
-    return log(s.sum) - pn_weighted_sum(s.l, s.e, s.n, s.max) / s.sum
+    return log(s.sum) - pn_weighted_sum(s.logit, s.e, s.n, s.max) / s.sum
 
 
 cdef int pn_cand_draw(const pn_scratch *s, uint64_t *rng) noexcept nogil:

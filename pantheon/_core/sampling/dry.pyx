@@ -1,7 +1,7 @@
 """The DRY penalty. In time linear in the window and the breakers, apart from breakers with equal heads.
 
-Positions count back from the last token: x(0) is the last one. A repeat is a run of tokens that ends at x(0) and also at an
-earlier x(k); the token that followed there, x(k-1), would make the repeat one longer, so it pays.
+Positions count back from the last token: x(0) is the last one. A repeat is a run of tokens that ends at x(0) and also
+at an earlier x(k); the token that followed there, x(k-1), would make the repeat one longer, so it pays.
 """
 from libc.math cimport floor, log, pow
 from libc.stdint cimport int32_t, uint32_t
@@ -48,7 +48,7 @@ cdef int repeat_limit(pn_scratch *s, const pn_sampling_params *params, const uin
 
 
 cdef void measure_repeats(pn_scratch *s, const uint32_t *x, int n) noexcept nogil:
-    """s.suffix[k] for k >= 1: how many tokens x(0), x(1), ... equal x(k), x(k+1), ...: the Z array of the reversed text."""
+    """s.suffix[k], k >= 1: how many of x(0), x(1), ... equal x(k), x(k+1), ...: the Z array of the reversed text."""
     cdef int left = 0, right = 0, k, length
     for k in range(1, n):
         length = 0
@@ -69,11 +69,12 @@ cdef int pn_apply_dry(pn_scratch *s, float *logits, int n_vocab, const pn_sampli
     cdef int n = params.dry_penalty_last_n if params.dry_penalty_last_n < n_recent else n_recent
     cdef int allowed = params.dry_allowed_length
     cdef double base = params.dry_base, most = -1, exponent
-    cdef const uint32_t *x = recent + n_recent - 1
+    cdef const uint32_t *x
     cdef pn_slot *slot
     cdef int limit, k, repeat
     if params.dry_multiplier == 0 or base < 1 or n <= 0 or n <= allowed:
         return 0
+    x = recent + n_recent - 1
     pn_window_build(s, recent, n_recent, n)
     limit = repeat_limit(s, params, x, n)
     if limit == BAD_BREAKERS:

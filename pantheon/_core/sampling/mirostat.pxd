@@ -1,6 +1,4 @@
 # Mirostat 1 and 2: the length of the list follows from how surprising the last tokens were (mu).
-from libc.stdint cimport uint32_t
-
 from pantheon._core.sampling.scratch cimport pn_scratch
 from pantheon._core.types cimport pn_sampling_params
 

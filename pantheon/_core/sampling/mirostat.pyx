@@ -1,8 +1,9 @@
 """Mirostat 1 and 2 (Basu et al., 2021). Temperature acts first: every probability here is of l / T."""
-from libc.math cimport INFINITY, isfinite, log, log2, pow
-from libc.stdint cimport uint32_t
+from libc.math cimport INFINITY, log, log2, pow
 
-from pantheon._core.sampling.candidates cimport pn_cand_collect, pn_cand_collect_top, pn_cand_keep_top, pn_cand_sort, pn_cand_total
+from pantheon._core.sampling.candidates cimport (
+    pn_cand_collect, pn_cand_collect_top, pn_cand_keep_top, pn_cand_sort, pn_cand_total,
+)
 from pantheon._core.sampling.scratch cimport pn_scratch
 from pantheon._core.types cimport pn_sampling_params
 
@@ -18,7 +19,7 @@ cdef int kept_by_v1(pn_scratch *s, int n, float temperature, float mu) noexcept 
     cdef int i
     for i in range(s.n - 1):
         t = log((i + 2.0) / (i + 1.0))
-        b = (<double> s.l[i] - s.l[i + 1]) / temperature     # ln(p_i / p_i+1), which no underflow can reach
+        b = (<double> s.logit[i] - s.logit[i + 1]) / temperature     # ln(p_i / p_i+1), which no underflow can reach
         tb += t * b
         tt += t * t
     if tt == 0:

@@ -1,4 +1,4 @@
-"""Logit bias and the repetition penalties. They touch a few logits, in place, and record each one before they change it."""
+"""Logit bias and the repetition penalties. They change a few logits, and record each one before they do."""
 from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
@@ -29,7 +29,7 @@ cdef void pn_apply_penalties(pn_scratch *s, float *logits, int n_vocab, const pn
                              const uint32_t *recent, int n_recent) noexcept nogil:
     cdef int n = params.penalty_last_n if params.penalty_last_n < n_recent else n_recent
     cdef pn_slot *slot
-    cdef float l
+    cdef float x
     cdef int i
     if n <= 0 or (params.repeat_penalty == 1 and params.frequency_penalty == 0 and params.presence_penalty == 0):
         return
@@ -39,11 +39,11 @@ cdef void pn_apply_penalties(pn_scratch *s, float *logits, int n_vocab, const pn
         if slot.token >= <uint32_t> n_vocab:
             continue                     # a placeholder, of an image for instance, has no logit
         pn_touch(s, logits, slot.token)
-        l = logits[slot.token]
-        if l == -INFINITY:
+        x = logits[slot.token]
+        if x == -INFINITY:
             continue
-        l = l * params.repeat_penalty if l <= 0 else l / params.repeat_penalty
-        logits[slot.token] = l - slot.count * params.frequency_penalty - params.presence_penalty
+        x = x * params.repeat_penalty if x <= 0 else x / params.repeat_penalty
+        logits[slot.token] = x - slot.count * params.frequency_penalty - params.presence_penalty
 
 
 cdef void pn_undo_penalties(pn_scratch *s, float *logits, int n_vocab, const pn_sampling_params *params) noexcept nogil:

@@ -1,4 +1,5 @@
-# The sampler's random numbers: xoshiro256** (Blackman and Vigna, 2018), its state filled from a 64-bit seed by splitmix64.
+# The sampler's random numbers: xoshiro256** (Blackman and Vigna, 2018), its state filled from a 64-bit seed by
+# splitmix64.
 #
 # A state is uint64_t[4], owned by the caller. Every draw is a function of the state alone, so a seeded run depends on
 # neither the thread nor the platform.

@@ -26,13 +26,13 @@ cdef struct pn_scratch:
     # candidates: the arrays hold cap + 1 elements; n of them are in use
     int n
     pn_cand_order order
-    float max                            # largest l when pn_cand_exp ran
+    float max                            # largest logit when pn_cand_exp ran
     double sum                           # of e, when pn_cand_exp ran
     int cap
     uint32_t *id
-    float *l                             # logits
-    float *e                             # exp((l - max) / T)
-    uint64_t *key                        # order of l above, id or index below
+    float *logit
+    float *e                             # exp((logit - max) / T)
+    uint64_t *key                        # order of the logit above, id or index below
     uint64_t *key2
     float *block_max                     # (ceil(cap / PN_SCAN_BLOCK),) maxima of the scan
     double *mass                         # (PN_MASS_BUCKETS,)
@@ -52,7 +52,8 @@ cdef struct pn_scratch:
     size_t nbytes                        # all of the above
     char error[256]
 
-cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) noexcept nogil  # NULL: out of memory, or too large
+# This thread's scratch, empty, large enough for the sizes; NULL with the text set: no memory, or an absurd size.
+cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) noexcept nogil
 cdef int64_t pn_scratch_total() noexcept nogil           # bytes held by all threads of the process
 cdef const char *pn_scratch_error() noexcept nogil       # text of this thread's last failed call; never NULL
 cdef int pn_scratch_fail(const char *text) noexcept nogil                       # sets the text; returns -1

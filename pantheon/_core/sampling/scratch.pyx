@@ -9,24 +9,15 @@ cdef extern from *:
 
     /* A pthread key rather than _Thread_local: its destructor frees the memory when the thread ends. */
     static pthread_key_t pn_scratch_key;
-    static pthread_once_t pn_scratch_once = PTHREAD_ONCE_INIT;
-    static int pn_scratch_key_rc = -1;
     static int64_t pn_scratch_live;
-    static void (*pn_scratch_destructor)(void *);
 
-    static void pn_scratch_make_key(void) { pn_scratch_key_rc = pthread_key_create(&pn_scratch_key, pn_scratch_destructor); }
-    static int pn_scratch_key_ready(void (*destructor)(void *))
-    {
-        pn_scratch_destructor = destructor;
-        pthread_once(&pn_scratch_once, pn_scratch_make_key);
-        return pn_scratch_key_rc == 0;
-    }
-    static void *pn_scratch_load(void) { return pn_scratch_key_rc == 0 ? pthread_getspecific(pn_scratch_key) : NULL; }
+    static int pn_scratch_make_key(void (*free_it)(void *)) { return pthread_key_create(&pn_scratch_key, free_it); }
+    static void *pn_scratch_load(void) { return pthread_getspecific(pn_scratch_key); }
     static int pn_scratch_store(void *p) { return pthread_setspecific(pn_scratch_key, p); }
     static void pn_scratch_count(int64_t d) { __atomic_fetch_add(&pn_scratch_live, d, __ATOMIC_RELAXED); }
     static int64_t pn_scratch_counted(void) { return __atomic_load_n(&pn_scratch_live, __ATOMIC_RELAXED); }
     """
-    bint pn_scratch_key_ready(void (*destructor)(void *) noexcept nogil) nogil
+    int pn_scratch_make_key(void (*destructor)(void *) noexcept nogil) nogil
     void *pn_scratch_load() nogil
     int pn_scratch_store(void *p) nogil
     void pn_scratch_count(int64_t d) nogil
@@ -42,14 +33,14 @@ cdef const char *NO_MEMORY = b"out of memory for the sampler's scratch"
 
 cdef void free_candidates(pn_scratch *s) noexcept nogil:
     free(s.id)
-    free(s.l)
+    free(s.logit)
     free(s.e)
     free(s.key)
     free(s.key2)
     free(s.block_max)
     free(s.mass)
     s.id = NULL
-    s.l = s.e = s.block_max = NULL
+    s.logit = s.e = s.block_max = NULL
     s.key = s.key2 = NULL
     s.mass = NULL
     s.cap = 0
@@ -85,10 +76,7 @@ cdef void destroy(void *p) noexcept nogil:
 
 cdef pn_scratch *own() noexcept nogil:
     """This thread's scratch, made on its first call; NULL when there is no memory for it."""
-    cdef pn_scratch *s
-    if not pn_scratch_key_ready(destroy):
-        return NULL
-    s = <pn_scratch *> pn_scratch_load()
+    cdef pn_scratch *s = <pn_scratch *> pn_scratch_load()
     if s == NULL:
         s = <pn_scratch *> calloc(1, sizeof(pn_scratch))
         if s == NULL:
@@ -104,13 +92,13 @@ cdef bint grow_candidates(pn_scratch *s, int n_vocab) noexcept nogil:
     cdef size_t n = <size_t> n_vocab + 1
     free_candidates(s)                   # nothing in it outlives a call, so nothing is copied
     s.id = <uint32_t *> malloc(n * 4)
-    s.l = <float *> malloc(n * 4)
+    s.logit = <float *> malloc(n * 4)
     s.e = <float *> malloc(n * 4)
     s.key = <uint64_t *> malloc(n * 8)
     s.key2 = <uint64_t *> malloc(n * 8)
     s.block_max = <float *> malloc((<size_t> n_vocab // BLOCK + 1) * 4)
     s.mass = <double *> malloc(PN_MASS_BUCKETS * sizeof(double))
-    if not (s.id and s.l and s.e and s.key and s.key2 and s.block_max and s.mass):
+    if not (s.id and s.logit and s.e and s.key and s.key2 and s.block_max and s.mass):
         free_candidates(s)
         return False
     s.cap = n_vocab
@@ -183,3 +171,7 @@ cdef int pn_scratch_fail_id(const char *form, uint32_t id) noexcept nogil:
     if s != NULL:
         snprintf(s.error, sizeof(s.error), form, id)
     return -1
+
+
+if pn_scratch_make_key(destroy) != 0:    # before any other function can be called
+    raise MemoryError("no thread-specific data key left for the sampler")

@@ -1,4 +1,4 @@
-"""Typical-p, top-p, min-p and XTC. Top-k and top-n-sigma need no probabilities and happen while the list is collected."""
+"""Typical-p, top-p, min-p and XTC. Top-k and top-n-sigma need no probabilities: the list is collected by them."""
 from libc.math cimport fabs, log
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -28,8 +28,8 @@ cdef inline int bucket(float value) noexcept nogil:
 cdef void narrow(pn_scratch *s, const float *score, float mass, int least) noexcept nogil:
     """Drops candidates that cannot be among the first ones, by rising score, that hold the mass; at least `least` stay.
 
-    score (s.n,) >= 0, or NULL for the falling order of s.e. What is left is a superset of the answer, in unchanged order,
-    so that only it needs sorting.
+    score (s.n,) >= 0, or NULL for the falling order of s.e. What is left is a superset of the answer, in unchanged
+    order, so that only it needs sorting.
     """
     cdef double wanted = mass * s.sum * (1 + 1e-9)       # sums of one list in two orders differ by rounding
     cdef double held = 0
@@ -51,7 +51,7 @@ cdef void narrow(pn_scratch *s, const float *score, float mass, int least) noexc
     for i in range(s.n):
         b = bucket(score[i]) if score != NULL else PN_MASS_BUCKETS - 1 - bucket(s.e[i])
         s.id[n] = s.id[i]
-        s.l[n] = s.l[i]
+        s.logit[n] = s.logit[i]
         s.e[n] = s.e[i]
         n += b <= last
     s.n = n
@@ -62,7 +62,7 @@ cdef void fill_scores(pn_scratch *s, double entropy, float *score) noexcept nogi
     cdef double total = log(s.sum)
     cdef int i
     for i in range(s.n):
-        score[i] = <float> fabs(total - (<double> s.l[i] - s.max) - entropy)
+        score[i] = <float> fabs(total - (<double> s.logit[i] - s.max) - entropy)
         if score[i] > 1e38:              # what underflowed is last, but a number
             score[i] = 1e38
 
@@ -92,10 +92,10 @@ cdef void pn_cut_typical(pn_scratch *s, float typical_p, int min_keep) noexcept 
             break
     for i in range(kept):
         at = <uint32_t> s.key[i]
-        s.key2[i] = <uint64_t> pn_order_of(s.l[at]) << 32 | s.id[at]
+        s.key2[i] = <uint64_t> pn_order_of(s.logit[at]) << 32 | s.id[at]
     for i in range(kept):
         s.id[i] = <uint32_t> s.key2[i]
-        s.l[i] = pn_float_of(<uint32_t> (s.key2[i] >> 32))
+        s.logit[i] = pn_float_of(<uint32_t> (s.key2[i] >> 32))
     s.n = kept
     s.order = PN_ORDER_SCORE
 
@@ -120,17 +120,17 @@ cdef void pn_cut_top_p(pn_scratch *s, float top_p, int min_keep, double total) n
 
 
 cdef void pn_cut_min_p(pn_scratch *s, float min_p, int min_keep) noexcept nogil:
-    cdef float floor = pn_min_p_floor(pn_max_of(s.l, s.n), min_p)
+    cdef float floor = pn_min_p_floor(pn_max_of(s.logit, s.n), min_p)
     cdef int i, above = 0, kept = 0
     for i in range(s.n):
-        above += s.l[i] >= floor
+        above += s.logit[i] >= floor
     if above < min_keep or above == 0:
         pn_cand_keep_top(s, min_keep if min_keep > 1 else 1)
         return
     for i in range(s.n):
         s.id[kept] = s.id[i]
-        s.l[kept] = s.l[i]
-        kept += s.l[i] >= floor
+        s.logit[kept] = s.logit[i]
+        kept += s.logit[i] >= floor
     s.n = kept
 
 
@@ -143,7 +143,7 @@ cdef void pn_cut_xtc(pn_scratch *s, float probability, float threshold, int min_
     floor = threshold * s.sum
     for i in range(s.n):
         if s.e[i] >= floor:              # `last`: the least likely of the top choices, the one that stays
-            if choices == 0 or s.l[i] < s.l[last] or (s.l[i] == s.l[last] and s.id[i] > s.id[last]):
+            if choices == 0 or s.logit[i] < s.logit[last] or (s.logit[i] == s.logit[last] and s.id[i] > s.id[last]):
                 last = i
             choices += 1
     if choices < 2 or s.n - (choices - 1) < min_keep:
@@ -151,6 +151,6 @@ cdef void pn_cut_xtc(pn_scratch *s, float probability, float threshold, int min_
     for i in range(s.n):
         if s.e[i] < floor or i == last:
             s.id[kept] = s.id[i]
-            s.l[kept] = s.l[i]
+            s.logit[kept] = s.logit[i]
             kept += 1
     s.n = kept

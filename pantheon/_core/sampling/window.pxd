@@ -11,7 +11,7 @@ cdef pn_slot *pn_window_find(pn_scratch *s, uint32_t token) noexcept nogil
 
 
 cdef inline void pn_touch(pn_scratch *s, const float *logits, uint32_t id) noexcept nogil:
-    """Records a logit before it is changed. The caller of the chain sized s.touched for one record per bias and slot."""
+    """Records a logit before it is changed. s.touched was sized for one record per bias and two per recent token."""
     s.touched[s.n_touched].id = id
     s.touched[s.n_touched].before = logits[id]
     s.n_touched += 1

@@ -2,8 +2,8 @@
  *
  * Rows go through in blocks of up to ROW_BLOCK. For a block, a piece of the K tile (some 8-position groups, all dims)
  * is scored against all rows, MAX_ROWS of them sharing each load; then the softmax of every row; then V in columns of
- * 64 dims. Quantised K and V, and f16 when many rows read it, are first expanded to f32 pieces that stay in the L1 cache
- * and have the layout of an f32 cache, so that there are only two inner loops of each kind: f16 and f32.
+ * 64 dims. Quantised K and V, and f16 when many rows read it, are first expanded to f32 pieces that stay in the L1
+ * cache and have the layout of an f32 cache, so that there are only two inner loops of each kind: f16 and f32.
  *
  * Lanes never mix before the softmax, so hidden positions of a loaded K group do no harm: their scores are dropped. V
  * positions that only some of the rows in a group see are added row by row, before and after the common ones: each row

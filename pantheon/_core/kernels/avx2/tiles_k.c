@@ -13,8 +13,7 @@
  * 2^26 (Q5_K), 256 * 128 * 32 * 127 < 2^28 (Q6_K).
  */
 #include "codes45.h"
-#include "panels.h"
-#include "tiles.h"
+#include "tiles_k.h"
 
 enum { TOK = 4, SUBS = PANEL_SUBS, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 2 };
 
@@ -119,12 +118,11 @@ static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 256) * PACK_BLO
 static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
     const int n_blocks = x->n / 256;
-    for (int t = 0; t < n_tok; t++) {
-        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
-        const int16_t *sum = x->sum + (size_t)(t0 + t) * (x->n / 16);
-        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
-        uint8_t *out = packed + t * 4;
-        for (int b = 0; b < n_blocks; b++, sum += 16) {
+    for (int b = 0; b < n_blocks; b++, packed += PACK_BLOCK * n_tok) {
+        for (int t = 0; t < n_tok; t++) {
+            const int8_t *q = x->q + (size_t)(t0 + t) * x->n + b * 256;
+            const int16_t *sum = x->sum + (size_t)(t0 + t) * (x->n / 16) + b * 16;
+            uint8_t *out = packed + t * 4;
             for (int j = 0; j < SUBS; j++, q += 32, out += PACK_SUB * n_tok) {
                 for (int g = 0; g < STEPS; g++)
                     memcpy(out + g * n_tok * 4, q + g * 4, 4);
@@ -135,8 +133,7 @@ static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
                 int16_t pair[2] = {(int16_t)(sum[4 * j] + sum[4 * j + 1]), (int16_t)(sum[4 * j + 2] + sum[4 * j + 3])};
                 memcpy(out, pair, 4);
             }
-            memcpy(out, d + b, 4);
-            out += 4 * n_tok;
+            memcpy(out, x->d + (size_t)(t0 + t) * n_blocks + b, 4);
         }
     }
 }
@@ -178,41 +175,6 @@ TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint
     }
 }
 
-/* msum of token t and one vector of rows: min * sum of the codes, over the 8 sub-blocks. */
-TILE_INLINE __m256i min_sum(int n_tok, const uint8_t *mins, const uint8_t *sums, int t, int v)
-{
-    __m256i m = _mm256_madd_epi16(broadcast_4(sums + t * 4), load_i(mins + v * 32));
-    #pragma GCC unroll 3
-    for (int j = 1; j < SUBS / 2; j++)
-        m = _mm256_add_epi32(m, _mm256_madd_epi16(broadcast_4(sums + (j * n_tok + t) * 4),
-                                                  load_i(mins + j * PANEL_SET + v * 32)));
-    return m;
-}
-
-/* acc = fma(d * d_x, isum, acc), then acc = fma(-(dmin * d_x), msum, acc). */
-TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *isum,
-                                float *acc)
-{
-    const float *d = (const float *)(w + k_panel_d(type)), *dmin = d + PN_PANEL;
-    const float *dx = (const float *)(x + PACK_D * n_tok);
-    #pragma GCC unroll 4
-    for (int t = 0; t < n_tok; t++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < ROW_VECS; v++) {
-            const __m256 dt = _mm256_broadcast_ss(dx + t);
-            float *a = acc + (t * ROW_VECS + v) * LANES;
-            __m256 sum = _mm256_fmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(d + v * LANES)),
-                                         _mm256_cvtepi32_ps(load_i(isum + t * ROW_VECS + v)), _mm256_load_ps(a));
-            if (k_has_min(type)) {
-                __m256i m = min_sum(n_tok, w + k_panel_mins(type), x + PACK_SUMS * n_tok, t, v);
-                sum = _mm256_fnmadd_ps(_mm256_mul_ps(dt, _mm256_load_ps(dmin + v * LANES)), _mm256_cvtepi32_ps(m), sum);
-            }
-            KEEP(sum);
-            _mm256_store_ps(a, sum);
-        }
-    }
-}
-
 TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, int n, float *y, size_t ldy)
 {
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
@@ -224,7 +186,7 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
             store_i(isum + i, _mm256_setzero_si256());
         for (int j = 0; j < SUBS; j++)
             sub_block(type, n_tok, w + j * k_panel_sub(type), x + j * PACK_SUB * n_tok, isum);
-        block_epilogue(type, n_tok, w, x, isum, acc);
+        k_block_epilogue(type, n_tok, w, x + PACK_SUMS * n_tok, (const float *)(x + PACK_D * n_tok), isum, acc);
         BLOCK_END();
     }
     acc_store(acc, n_tok, y, ldy);

@@ -13,8 +13,7 @@
 #include "codes2.h"
 #include "codes4.h"
 #include "codes45.h"
-#include "panels.h"
-#include "tiles.h"
+#include "tiles_q32.h"
 
 enum { TOK = 6, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 16 };
 
@@ -102,16 +101,15 @@ static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 32) * PACK_BLOC
 static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
     const int n_blocks = x->n / 32;
-    for (int t = 0; t < n_tok; t++) {
-        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
-        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
-        const float *s = x->s + (size_t)(t0 + t) * n_blocks;
-        uint8_t *out = packed + t * 4;
-        for (int b = 0; b < n_blocks; b++, q += 32, out += PACK_BLOCK * n_tok) {
+    for (int b = 0; b < n_blocks; b++, packed += PACK_BLOCK * n_tok) {
+        for (int t = 0; t < n_tok; t++) {
+            const int8_t *q = x->q + (size_t)(t0 + t) * x->n + b * 32;
+            const size_t at = (size_t)(t0 + t) * n_blocks + b;
+            uint8_t *out = packed + t * 4;
             for (int g = 0; g < STEPS; g++)
                 memcpy(out + g * n_tok * 4, q + g * 4, 4);
-            memcpy(out + PACK_D * n_tok, d + b, 4);
-            memcpy(out + PACK_S * n_tok, s + b, 4);
+            memcpy(out + PACK_D * n_tok, x->d + at, 4);
+            memcpy(out + PACK_S * n_tok, x->s + at, 4);
             __m128i sums = _mm_add_epi16(pair_sums_16(q), pair_sums_16(q + 16));
             store_offset_start(out + PACK_START8 * n_tok, sums, 3);
             store_offset_start(out + PACK_START16 * n_tok, sums, 4);
@@ -142,29 +140,6 @@ TILE_INLINE void block_sums(pn_type type, int n_tok, const uint8_t *w, const uin
     }
 }
 
-/* acc = fma(d_w * d_x, isum, acc), then acc = fma(s_x, m, acc). */
-TILE_INLINE void block_epilogue(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, const __m256i *s,
-                                float *acc)
-{
-    const __m256i ones = _mm256_set1_epi16(1);
-    const float *d = (const float *)(w + Q32_D), *m = (const float *)(w + Q32_M);
-    const float *dx = (const float *)(x + PACK_D * n_tok), *sx = (const float *)(x + PACK_S * n_tok);
-    #pragma GCC unroll 6
-    for (int t = 0; t < n_tok; t++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < ROW_VECS; v++) {
-            float *a = acc + (t * ROW_VECS + v) * LANES;
-            __m256 isum = _mm256_cvtepi32_ps(_mm256_madd_epi16(s[2 * t + v], ones));
-            __m256 scale = _mm256_mul_ps(_mm256_broadcast_ss(dx + t), _mm256_load_ps(d + v * LANES));
-            __m256 sum = _mm256_fmadd_ps(scale, isum, _mm256_load_ps(a));
-            if (q32_has_min(type))
-                sum = _mm256_fmadd_ps(_mm256_broadcast_ss(sx + t), _mm256_load_ps(m + v * LANES), sum);
-            KEEP(sum);
-            _mm256_store_ps(a, sum);
-        }
-    }
-}
-
 TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, int n, float *y, size_t ldy)
 {
     float acc[TOK * PN_PANEL] __attribute__((aligned(64)));
@@ -172,7 +147,11 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
     for (int b = 0; b < n / 32; b++, w += q32_panel_block(type), x += PACK_BLOCK * n_tok) {
         __m256i s[TOK * ROW_VECS];
         block_sums(type, n_tok, w, x, s);
-        block_epilogue(type, n_tok, w, x, s, acc);
+        #pragma GCC unroll 12
+        for (int i = 0; i < n_tok * ROW_VECS; i++)
+            s[i] = _mm256_madd_epi16(s[i], _mm256_set1_epi16(1));
+        q32_block_epilogue(type, n_tok, (const float *)(w + Q32_D), (const float *)(w + Q32_M),
+                           (const float *)(x + PACK_D * n_tok), (const float *)(x + PACK_S * n_tok), s, acc);
         BLOCK_END();
     }
     acc_store(acc, n_tok, y, ldy);

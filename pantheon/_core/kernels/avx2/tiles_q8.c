@@ -10,8 +10,7 @@
  * Range: a 32-bit lane sums 32 products, at most 32 * 128 * 127 < 2^19.
  */
 #include "codes4.h"
-#include "panels.h"
-#include "tiles.h"
+#include "tiles_q32.h"
 
 enum { TOK = 4, STEPS = 16, PREFETCH_BLOCKS = 8 };
 enum { PANEL_D = STEPS * PANEL_SET };
@@ -82,17 +81,16 @@ static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 32) * PACK_BLOC
 static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
     const int n_blocks = x->n / 32;
-    for (int t = 0; t < n_tok; t++) {
-        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
-        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
-        uint8_t *out = packed + t * 4;
-        for (int b = 0; b < n_blocks; b++, q += 32, out += PACK_BLOCK * n_tok) {
+    for (int b = 0; b < n_blocks; b++, packed += PACK_BLOCK * n_tok) {
+        for (int t = 0; t < n_tok; t++) {
+            const int8_t *q = x->q + (size_t)(t0 + t) * x->n + b * 32;
+            uint8_t *out = packed + t * 4;
             int32_t pair[STEPS];
             _mm256_storeu_si256((__m256i *)pair, _mm256_cvtepi8_epi16(loadu_i128(q)));
             _mm256_storeu_si256((__m256i *)(pair + 8), _mm256_cvtepi8_epi16(loadu_i128(q + 16)));
             for (int g = 0; g < STEPS; g++)
                 memcpy(out + g * n_tok * 4, pair + g, 4);
-            memcpy(out + PACK_D * n_tok, d + b, 4);
+            memcpy(out + PACK_D * n_tok, x->d + (size_t)(t0 + t) * n_blocks + b, 4);
         }
     }
 }
@@ -116,22 +114,6 @@ TILE_INLINE void part_sums(int n_steps, int n_tok, const uint8_t *w, const uint8
     }
 }
 
-/* acc = fma(d_w * d_x, isum, acc) */
-TILE_INLINE void part_epilogue(int n_tok, const float *d, const float *dx, const __m256i *s, float *acc)
-{
-    #pragma GCC unroll 4
-    for (int t = 0; t < n_tok; t++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < ROW_VECS; v++) {
-            float *a = acc + (t * ROW_VECS + v) * LANES;
-            __m256 scale = _mm256_mul_ps(_mm256_broadcast_ss(dx + t), _mm256_load_ps(d + v * LANES));
-            __m256 sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(s[2 * t + v]), _mm256_load_ps(a));
-            KEEP(sum);
-            _mm256_store_ps(a, sum);
-        }
-    }
-}
-
 TILE_INLINE void tile(int parts, int n_tok, const uint8_t *w, const uint8_t *x, int n, float *y, size_t ldy)
 {
     const int steps = STEPS / parts;
@@ -142,8 +124,8 @@ TILE_INLINE void tile(int parts, int n_tok, const uint8_t *w, const uint8_t *x, 
         for (int p = 0; p < parts; p++) {
             __m256i s[TOK * ROW_VECS];
             part_sums(steps, n_tok, w + p * steps * PANEL_SET, x + p * steps * 4 * n_tok, s);
-            part_epilogue(n_tok, (const float *)(w + PANEL_D + p * PANEL_SET), (const float *)(x + PACK_D * n_tok), s,
-                          acc);
+            q32_block_epilogue(PN_Q8_0, n_tok, (const float *)(w + PANEL_D + p * PANEL_SET), NULL,
+                               (const float *)(x + PACK_D * n_tok), NULL, s, acc);
         }
         BLOCK_END();
     }

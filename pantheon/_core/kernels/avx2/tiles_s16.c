@@ -12,12 +12,11 @@ static size_t pack_bytes(int n, int n_tok) { return (size_t)(n / 256) * S16_PACK
 static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 {
     const int n_blocks = x->n / 256;
-    for (int t = 0; t < n_tok; t++) {
-        const int8_t *q = x->q + (size_t)(t0 + t) * x->n;
-        const int16_t *sum = x->sum + (size_t)(t0 + t) * (x->n / 16);
-        const float *d = x->d + (size_t)(t0 + t) * n_blocks;
-        uint8_t *out = packed + t * 4;
-        for (int b = 0; b < n_blocks; b++, sum += 16) {
+    for (int b = 0; b < n_blocks; b++, packed += S16_PACK_BLOCK * n_tok) {
+        for (int t = 0; t < n_tok; t++) {
+            const int8_t *q = x->q + (size_t)(t0 + t) * x->n + b * 256;
+            const int16_t *sum = x->sum + (size_t)(t0 + t) * (x->n / 16) + b * 16;
+            uint8_t *out = packed + t * 4;
             for (int j = 0; j < 16; j++, q += 16) {
                 int32_t pair[8];
                 _mm256_storeu_si256((__m256i *)pair, _mm256_cvtepi8_epi16(loadu_i128(q)));
@@ -26,8 +25,7 @@ static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
             }
             for (int j = 0; j < S16_MIN_STEPS; j++, out += 4 * n_tok)
                 memcpy(out, sum + 2 * j, 4);
-            memcpy(out, d + b, 4);
-            out += 4 * n_tok;
+            memcpy(out, x->d + (size_t)(t0 + t) * n_blocks + b, 4);
         }
     }
 }

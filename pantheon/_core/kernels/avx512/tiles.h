@@ -1,17 +1,12 @@
 /* What the matrix x matrix tiles of this level share.
  *
- * The panels are those of avx2 (panels.h): one 512-bit vector holds 4 consecutive k of all 16 rows, lane = row.
- * vpdpbusd adds 4 products of uint8 codes and int8 input to an int32 lane and takes the input as a broadcast memory
- * operand, so a step is one weight load and one instruction per token. int32 sums cannot overflow, and offsets of the
- * codes are the sums' start. vpdpwssd does the same with 2 products of int16.
+ * One 512-bit vector holds 4 consecutive k of all 16 rows, lane = row. vpdpbusd takes the input as a broadcast memory
+ * operand, so a step is one weight load and one instruction per token. vpdpwssd does the same with 2 int16 numbers.
  */
 #ifndef PN_AVX512_TILES_H
 #define PN_AVX512_TILES_H
 
-#include <immintrin.h>
-
-#include "../avx2/tiles.h"
-#include "panels.h"
+#include "vnni.h"
 
 TILE_INLINE __m512i load_512(const void *p) { return _mm512_load_si512(p); }
 TILE_INLINE __m512 load_ps(const void *p) { return _mm512_load_ps(p); }

@@ -1,0 +1,70 @@
+"""The C API from another Cython extension, built in a temporary folder against the installed package."""
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pantheon
+
+EXAMPLE = Path(__file__).parent / "example.pyx"
+SETUP = """
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+setup(name="example", ext_modules=cythonize([Extension("example", ["example.pyx"])]))
+"""
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cimport")
+    (folder / "example.pyx").write_text(EXAMPLE.read_text())
+    (folder / "setup.py").write_text(SETUP)
+    site = str(Path(pantheon.__file__).resolve().parent.parent)
+    result = subprocess.run([sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True,
+                            text=True, env={"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": site})
+    assert result.returncode == 0, result.stdout + result.stderr
+    built = folder / ("example" + sysconfig.get_config_var("EXT_SUFFIX"))
+    spec = importlib.util.spec_from_file_location("example", built)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_greedy_tokens_equal_those_of_python(example, tiny):
+    prompt = [5, 17, 99, 4, 4, 120]
+    with pantheon.load(tiny) as model, model.new_state() as state:
+        expected = [int(model.prefill(prompt, state).argmax())]
+        while len(expected) < 8:
+            expected.append(int(model.forward(expected[-1], state).argmax()))
+    assert example.greedy(str(tiny), prompt, 8) == expected
+
+
+def test_fields_of_the_structs(example, llama):
+    facts = example.facts(str(llama))
+    assert facts.pop("n_embd") == 64
+    assert facts.pop("path") == str(llama)
+    assert "token 4294967295" in facts.pop("refused")
+    assert facts == {"pos": 0, "config": True, "arena": True, "tokenizer": True, "vision": True, "dies": 0,
+                     "override": True, "forward": True, "no such arch": True, "begin": 1, "poll": -1}
+
+
+def test_dies_are_recorded(example, llama):
+    assert example.placed(str(llama), [3, 0, 1]) == [3, 0, 1]
+
+
+def test_errors_are_exceptions(example, llama, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        example.load_with(str(tmp_path / "none.gguf"))
+    with pytest.raises(ValueError, match="quantize"):
+        example.load_with(str(llama), quantize=True)
+    with pytest.raises(ValueError, match="config_path"):
+        example.load_with(str(llama), config_path="config.json")
+    example.load_with(str(llama))
+
+
+def test_numpy_is_not_needed_to_compile(example):
+    assert np.__name__ not in EXAMPLE.read_text()

@@ -1,0 +1,163 @@
+"""Hyper-parameters that no model can have, missing and mis-shaped tensors: one ValueError that names the culprit."""
+import math
+import struct
+
+import pytest
+from gguf_bytes import ARRAY, F32, I32, STRING, U8, U16, U32, gguf, kv, tensor
+
+import pantheon
+
+E, F, H, G, D, V = 8, 12, 2, 1, 4, 6
+KEYS = {
+    "general.architecture": (STRING, "llama"), "llama.block_count": (U32, 1), "llama.context_length": (U32, 32),
+    "llama.embedding_length": (U32, E), "llama.feed_forward_length": (U32, F), "llama.attention.head_count": (U32, H),
+    "llama.attention.head_count_kv": (U32, G), "llama.attention.layer_norm_rms_epsilon": (F32, 1e-5),
+}
+SHAPES = {
+    "token_embd.weight": [E, V], "output_norm.weight": [E], "blk.0.attn_norm.weight": [E],
+    "blk.0.attn_q.weight": [E, H * D], "blk.0.attn_k.weight": [E, G * D], "blk.0.attn_v.weight": [E, G * D],
+    "blk.0.attn_output.weight": [H * D, E],
+    "blk.0.ffn_norm.weight": [E], "blk.0.ffn_gate.weight": [E, F], "blk.0.ffn_up.weight": [E, F],
+    "blk.0.ffn_down.weight": [F, E],
+}
+
+
+def model_file(path, keys=None, shapes=None, kinds=None):
+    """A whole one-layer model, F32 zeros; a key or shape of None leaves it out."""
+    keys = {k: v for k, v in {**KEYS, **(keys or {})}.items() if v is not None}
+    shapes = {k: v for k, v in {**SHAPES, **(shapes or {})}.items() if v is not None}
+    infos, data = [], b""
+    for name, dims in shapes.items():
+        kind, size = (kinds or {}).get(name, (0, 4 * math.prod(dims)))
+        infos.append(tensor(name, dims, kind, len(data)))
+        data += bytes(size + -size % 32)
+    path.write_bytes(gguf([kv(key, *value) for key, value in keys.items()], infos, data))
+    return path
+
+
+@pytest.fixture
+def refused(tmp_path):
+    def check(match, **changes):
+        with pytest.raises(ValueError, match=match) as caught:
+            pantheon.load(model_file(tmp_path / "m.gguf", **changes))
+        assert "m.gguf" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    return check
+
+
+def test_the_unchanged_file_loads(tmp_path):
+    with pantheon.load(model_file(tmp_path / "m.gguf")) as model:
+        assert model.prefill([1, 2, 3], model.new_state()).shape == (V,)
+
+
+@pytest.mark.parametrize(("key", "value", "match"), [
+    ("general.architecture", (STRING, "lama"), "'lama' is unknown; known: llama, "),
+    ("general.architecture", (U32, 1), "general.architecture"),
+    ("llama.block_count", (U32, 0), "block_count is 0"),
+    ("llama.block_count", (U32, 10**6), "block_count is 1000000"),
+    ("llama.block_count", (STRING, "x"), "llama.block_count"),
+    ("llama.block_count", (F32, 1.0), "llama.block_count"),
+    ("llama.context_length", (U32, 0), "n_ctx is 0"),
+    ("llama.context_length", (U32, 2**32 - 1), "context_length"),
+    ("llama.embedding_length", (U32, 0), "n_embd is 0"),
+    ("llama.embedding_length", (U32, 2**31 - 1), "n_embd"),
+    ("llama.feed_forward_length", (U32, 0), "n_ff is 0"),
+    ("llama.feed_forward_length", (ARRAY, (I32, [12, 13])), None),
+    ("llama.attention.head_count", (U32, 0), "head_count is 0"),
+    ("llama.attention.head_count", (I32, -4), "head_count is -4"),
+    ("llama.attention.head_count", (ARRAY, (I32, [])), "head_count"),
+    ("llama.attention.head_count_kv", (U32, 0), "n_kv_head is 0"),
+    ("llama.attention.head_count_kv", (U32, 3), "no multiple of n_kv_head 3"),
+    ("llama.attention.head_count_kv", (ARRAY, (I32, [1, 2])), None),
+    ("llama.attention.key_length", (U32, 0), "head_dim is 0"),
+    ("llama.attention.key_length", (U32, 10**6), "head_dim"),
+    ("llama.attention.value_length", (U32, 5), "value_length"),
+    ("llama.attention.layer_norm_rms_epsilon", (F32, math.nan), "norm_eps is nan"),
+    ("llama.attention.layer_norm_rms_epsilon", (F32, math.inf), "norm_eps is inf"),
+    ("llama.attention.layer_norm_rms_epsilon", (F32, 0.0), "norm_eps is 0"),
+    ("llama.attention.layer_norm_rms_epsilon", (F32, 2.0), "norm_eps is 2"),
+    ("llama.attention.layer_norm_rms_epsilon", None, "layer_norm_rms_epsilon is missing"),
+    ("llama.rope.dimension_count", (U32, 3), "rope_dims is 3"),
+    ("llama.rope.dimension_count", (U32, 6), "rope_dims is 6"),
+    ("llama.rope.freq_base", (F32, 0.0), "rope_base is 0"),
+    ("llama.rope.freq_base", (F32, math.nan), "rope_base is nan"),
+    ("llama.rope.scaling.type", (STRING, "spiral"), "'spiral'; known: none, linear, yarn"),
+    ("llama.rope.scaling.factor", (F32, -1.0), "rope_factor is -1"),
+    ("llama.expert_count", (U32, 4), "n_experts_used"),
+    ("llama.expert_used_count", (U32, 2), "n_experts_used is 2 without experts"),
+    ("llama.attention.scale", (F32, math.nan), "attn_scale is nan"),
+    ("llama.attention.sliding_window", (I32, -1), "sliding_window is -1"),
+])
+def test_hyper_parameters(refused, tmp_path, key, value, match):
+    if match is None:                    # one layer: only the first element of a per-layer list counts
+        pantheon.load(model_file(tmp_path / "m.gguf", keys={key: value})).close()
+    else:
+        refused(match, keys={key: value})
+
+
+@pytest.mark.parametrize("key", [k for k in KEYS if not k.endswith("_kv")])
+def test_missing_keys(refused, key):
+    refused(f"{key} is missing", keys={key: None})
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_missing_tensors(refused, name):
+    refused(f"tensor {name}.* is missing", shapes={name: None})
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "token_embd.weight"])
+def test_shapes(refused, name):
+    wrong = [SHAPES[name][0] + 32, *SHAPES[name][1:]]
+    refused(rf"tensor {name} has shape \(.*{wrong[0]}\), expected \(", shapes={name: wrong})
+
+
+def test_layers_that_differ(refused):
+    refused("head_count_kv differs between layers", keys={
+        "llama.block_count": (U32, 2), "llama.attention.head_count_kv": (ARRAY, (I32, [1, 2]))})
+
+
+def test_types_without_a_product(refused):
+    refused("blk.0.attn_q.weight has type", kinds={"blk.0.attn_q.weight": (26, 4 * E * H * D)})     # I32
+
+
+def test_rope_divisors(tmp_path):
+    path = model_file(tmp_path / "m.gguf", shapes={"rope_freqs.weight": [D // 2]})      # zeros
+    with pytest.raises(ValueError, match="rope_freqs.weight holds 0"):
+        pantheon.load(path)
+
+
+@pytest.mark.parametrize("pairs", [
+    [("general.architecture", STRING, "llama"), ("llama.block_count", U8, 0)],
+    [("general.architecture", STRING, "llama"), ("llama.block_count", U16, 60000)],
+    [("general.architecture", STRING, "x")],
+    [("a", U32, 1)],
+    [],
+])
+def test_files_of_a_hundred_bytes(tmp_path, pairs):
+    path = tmp_path / "small.gguf"
+    data = gguf([kv(*pair) for pair in pairs])
+    assert len(data) <= 100
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="small.gguf"):
+        pantheon.load(path)
+
+
+def test_every_prefix_of_a_model(tmp_path):
+    """Cut anywhere up to the last byte of tensor data, a model is refused; whole, it loads."""
+    whole = model_file(tmp_path / "whole.gguf").read_bytes()
+    end = len(whole) - (-4 * F * E) % 32         # padding after the last tensor may be missing
+    path = tmp_path / "cut.gguf"
+    for n in range(end):
+        path.write_bytes(whole[:n])
+        with pytest.raises(ValueError):
+            pantheon.load(path)
+    path.write_bytes(whole[:end])
+    pantheon.load(path).close()
+
+
+def test_not_a_model_at_all(tmp_path):
+    path = tmp_path / "text.gguf"
+    for data in (b"", b"hello", struct.pack("<Q", 2**63) + b"{}", b"GGUF" + bytes(96)):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="text.gguf"):
+            pantheon.load(path)

@@ -1,0 +1,204 @@
+"""Hostile templates: an error in bounded time and memory, in any thread."""
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+import pantheon.text
+from pantheon.text import ChatTemplate, TemplateError
+
+DOUBLE = (
+    "{{% set ns = namespace(a={0}, b={0}) %}}"
+    "{{% for i in range(60) %}}{{% set ns.a = {1} %}}{{% set ns.b = {2} %}}{{% endfor %}}"
+)
+LISTS = DOUBLE.format("[1]", "[ns.a, ns.a]", "[ns.b, ns.b]")
+TUPLES = DOUBLE.format("(1,)", "(ns.a, ns.a)", "(ns.b, ns.b)")
+
+TOO_MUCH = {
+    "loop": "{% for i in range(10**9) %}{% endfor %}",
+    "nested loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+    "loops with loop": "{% for i in range(9999) %}{% for j in range(9999) %}{{ loop.last }}{% endfor %}{% endfor %}",
+    "filtered loop": "{% for i in range(99999) %}{% for j in range(99999) if false %}{% endfor %}{% endfor %}",
+    "select": "{% for i in range(99999) %}{{ range(99999) | select('odd') | list | length }}{% endfor %}",
+    "recursive macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "branching macro": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(50) }}",
+    "recursive loop": "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "recursive block": "{% block b %}{{ self.b() }}{% endblock %}",
+    "caller": "{% macro m() %}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}",
+    "str *": "{{ 'a' * 10**9 }}",
+    "* str": "{{ 10**9 * 'a' }}",
+    "list *": "{{ [1] * 10**9 }}",
+    "str +": DOUBLE.format("'x'", "ns.a + ns.a", "1"),
+    "str ~": DOUBLE.format("'x'", "ns.a ~ ns.a", "1"),
+    "list +": DOUBLE.format("[1]", "ns.a + ns.a", "1"),
+    "int *": DOUBLE.format("9", "ns.a * ns.a", "1"),
+    "int **": "{{ 9 ** (9 ** 9) }}",
+    "output": "{% for i in range(100000) %}{{ 'a' * 100000 }}{% endfor %}",
+    "set block": "{% set x %}{% for i in range(100000) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}",
+    "kept strings": "{% set ns = namespace(l=[]) %}"
+                    "{% for i in range(99999) %}{% set ns.l = [ns.l, 'a' * 999999] %}{% endfor %}",
+    "kept slices": "{% set ns = namespace(l=[]) %}{% set b = 'a' * 999999 %}"
+                   "{% for i in range(99999) %}{% set ns.l = [ns.l, b[1:]] %}{% endfor %}",
+    "printf": "{{ '%1000000000d' % 1 }}",
+    "printf precision": "{{ '%.1000000000f' % 1 }}",
+    "printf star": "{{ '%*d' % (10**9, 1) }}",
+    "printf filter": "{{ '%1000000000d' | format(1) }}",
+    "format": "{{ '{:1000000000}'.format(1) }}",
+    "format str": "{{ '{:>1000000000}'.format('a') }}",
+    "format nested": "{{ '{:{}}'.format(1, 10**9) }}",
+    "center": "{{ 'a' | center(10**9) }}",
+    "center method": "{{ 'a'.center(10**9) }}",
+    "map center": "{{ range(100000) | map('center', 1000) | join }}",
+    "zfill": "{{ 'a'.zfill(10**9) }}",
+    "indent": "{{ ('\\n' * 99999) | indent(1000) }}",
+    "indent width": "{{ 'a\\nb' | indent(10**9) }}",
+    "replace": "{{ 'x'.replace('', 'y' * 1000).replace('', 'y' * 100000) }}",
+    "replace filter": "{{ ('x' * 99999) | replace('x', 'y' * 100000) }}",
+    "join": "{{ range(100000) | join('x' * 100000) }}",
+    "join method": "{{ ('x' * 100000).join(['a'] * 100000) }}",
+    "split": "{{ ('ab' * 500000).split('a') }}",
+    "chars": "{% for c in 'a' * 1000000 %}{% endfor %}",
+    "chars list": "{{ ('a' * 1000000) | list }}",
+    "batch": "{{ [1] | batch(10**9, 'x') | list }}",
+    "slice": "{{ [1] | slice(10**9) | list }}",
+    "round": "{{ 1.5 | round(10**9, 'ceil') }}",
+    "json indent": "{{ [[1]] | tojson(indent=10**9) }}",
+    "shared lists printed": LISTS + "{{ ns.a }}",
+    "shared lists joined": LISTS + "{{ ns.a ~ '' }}",
+    "shared lists to JSON": LISTS + "{{ ns.a | tojson }}",
+    "shared lists compared": LISTS + "{{ ns.a == ns.b }}",
+    "shared lists in": LISTS + "{{ ns.a in [ns.b] }}",
+    "shared lists test": LISTS + "{{ ns.a is eq(ns.b) }}",
+    "shared lists sorted": LISTS + "{{ [ns.a, ns.b] | sort }}",
+    "shared lists found": LISTS + "{{ [ns.a].index(ns.b) }}",
+    "shared lists formatted": LISTS + "{{ '%s' % (ns.a,) }}{{ '{}'.format(ns.a) }}",
+    "shared tuples as key": TUPLES + "{{ {ns.a: 1} }}",
+    "shared tuples unique": TUPLES + "{{ [ns.a] | unique | list }}",
+    "shared tuples looked up": TUPLES + "{{ messages[0].get(ns.a) }}",
+    "varargs": "{% macro m() %}{{ varargs }}{{ m(varargs, varargs) }}{% endmacro %}{{ m(1) }}",
+    "deep list": "{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+    "sum": "{{ ([[1] * 1000] * 1000) | sum(start=[]) }}",
+    "date": "{{ strftime_now('%1000000000Y') }}",
+}  # fmt: skip
+FORBIDDEN = {
+    "class": "{{ ''.__class__.__mro__ }}",
+    "attr": "{{ '' | attr('__class__') | attr('__mro__') }}",
+    "item": "{{ ''['__class__']['__mro__'] }}",
+    "format": "{{ '{0.__class__.__mro__}'.format('') }}",
+    "format of list": "{{ '{0.__class__.__mro__}'.format([]) }}",
+    "globals": "{{ cycler.__init__.__globals__.os }}",
+    "function": "{{ raise_exception.__globals__.os }}",
+    "context": "{{ self._TemplateReference__context.environment }}",
+    "map attribute": "{{ [''] | map(attribute='__class__.__mro__') | first | string }}",
+    "map attr": "{{ [''] | map('attr', '__class__') | map('attr', '__mro__') | join }}",
+    "append": "{{ messages.append(1) }}",
+    "update": "{{ messages[0].update(a=1) }}",
+    "bytes": "{{ 'a'.encode() }}",
+    "to_bytes": "{{ (1).to_bytes(10**9, 'big') }}",
+    "expandtabs": "{{ 'a'.expandtabs(10**9) }}",
+    "lipsum": "{{ lipsum(10**9) }}",
+    "include": "{% include '/etc/passwd' %}",
+    "import": "{% import 'os' as os %}",
+    "extends": "{% extends '/etc/passwd' %}",
+    "autoescape": "{% autoescape 'a' | center(10**9) %}{% endautoescape %}",
+    "namespace in itself": "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
+    "object printed": "{{ range }}",
+}
+NOT_COMPILABLE = {
+    "long": "a" * (1 << 18),
+    "parentheses": "{{ " + "(" * 5000,
+    "brackets": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
+    "minus": "{{ " + "-" * 5000 + "1 }}",
+    "sum": "{{ " + "1+" * 20000 + "1 }}",
+    "loops": "{% for a in b %}" * 200 + "{% endfor %}" * 200,
+    "number": "{{ " + "1" * 100000 + " }}",
+    "unclosed": "{# " * 10000,
+}
+
+
+def render(source):
+    return ChatTemplate(source, seconds=0.5).render([{"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_too_much(name):
+    with pytest.raises(TemplateError) as e:
+        render(TOO_MUCH[name])
+    assert len(str(e.value)) < 500
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_forbidden(name):
+    """An error, or an undefined value that prints as nothing."""
+    try:
+        assert render(FORBIDDEN[name]) == []
+    except TemplateError:
+        return
+
+
+@pytest.mark.parametrize("name", NOT_COMPILABLE)
+def test_not_compilable(name):
+    with pytest.raises(TemplateError):
+        ChatTemplate(NOT_COMPILABLE[name])
+
+
+@pytest.mark.parametrize("name", ["nested loops", "branching macro", "str *", "recursive macro"])
+def test_limits_hold_off_the_main_thread(name):
+    errors = []
+
+    def work():
+        try:
+            render(TOO_MUCH[name])
+        except TemplateError as e:
+            errors.append(str(e))
+
+    old = threading.stack_size(256 * 1024)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+    finally:
+        threading.stack_size(old)
+    assert len(errors) == 3
+
+
+def test_one_template_in_many_threads():
+    template = ChatTemplate("{% for m in messages %}<{{ m.content }}>{% endfor %}", seconds=60)
+    results = {}
+
+    def work(n):
+        results[n] = ["".join(s.text for s in template.render([{"content": str(n)}] * 50)) for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == {n: [f"<{n}>" * 50] * 20 for n in range(8)}
+
+
+def test_a_failed_rendering_leaves_the_template_usable():
+    template = ChatTemplate("{% if messages %}{{ 'a' * 10**9 }}{% endif %}ok")
+    with pytest.raises(TemplateError):
+        template.render([{"role": "user", "content": ""}])
+    assert template.render([])[0].text == "ok"
+
+
+def test_long_conversations_fit():
+    loop = "{% for m in messages %}{% set ns.t = ns.t + m.content %}{{ m.content }}{% endfor %}"
+    template = ChatTemplate("{% set ns = namespace(t='') %}" + loop, seconds=60)
+    messages = [{"role": "user", "content": "word " * 20000}] * 8
+    assert sum(len(s.text) for s in template.render(messages)) == 800000
+
+
+def test_nothing_else_makes_templates():
+    """Foreign templates run in one place only."""
+    package = Path(pantheon.text.__file__).parents[1]
+    maker = re.compile(r"(?<![\w(])(Native|Sandboxed|ImmutableSandboxed)?Environment\(|(?<!\w)Template\(|from_string\(")
+    users = {str(p.relative_to(package)) for p in package.rglob("*.py") if maker.search(p.read_text("utf-8"))}
+    assert users == {"text/sandbox.py", "text/chat.py"}
+    assert "Environment(" not in (package / "text/chat.py").read_text("utf-8").replace("SandboxEnvironment(", "")
