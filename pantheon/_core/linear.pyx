@@ -134,18 +134,27 @@ cdef void input_begin(pn_input *x, int n_tok) noexcept nogil:
         x.act[k].n_tok = n_tok
 
 
-cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
-    cdef int k, i, t
-    cdef const pn_type_ops *ops
+cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int k, t
     for k in range(PN_ACT_KINDS):
         if g.kinds[k] and k != <int>PN_ACT_F32:
             for t in range(t0, t1):
                 team.k.quantize[k](&x.act[k], t)
+
+
+cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int i, t
+    cdef const pn_type_ops *ops
     if x.n_tok == 1:
         return
     for i in range(g.n_forms):
         ops = g.m[g.form_of[i]].ops
         matrix_pack(ops, &x.act[<int>ops.act], t0, t1 - t0, x.packed[i] + matrix_packed_bytes(ops, x.n, t0))
+
+
+cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    input_quantize(team, x, g, t0, t1)
+    input_pack(x, g, t0, t1)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
