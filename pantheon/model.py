@@ -1,13 +1,29 @@
 """pantheon.load and Model: a model file in memory, its tokenizer, and text out of it."""
 
+from __future__ import annotations
+
 import os
 import threading
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
-from pantheon._core.binding import ModelBase
+from pantheon._core.binding import ModelBase, State
+from pantheon._core.sampling_params import SamplingParams
 from pantheon.config import Config
 
+if TYPE_CHECKING:
+    from pantheon.generate import Chunk
+    from pantheon.text.chat import ChatTemplate
+    from pantheon.text.tokenizer import Tokenizer
 
-def load(path, config_path=None, vocab_path=None, quantize=False, dies=None, threads=None, device="auto"):
+Path = str | bytes | PathLike[str] | PathLike[bytes]
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+
+
+def load(path: Path, config_path: str | PathLike[str] | None = None, vocab_path: str | PathLike[str] | None = None,
+         quantize: bool = False, dies: Sequence[int] | None = None, threads: int | None = None,
+         device: str = "auto") -> Model:
     """Loads a model file by mapping it: weights are read when they are first used.
 
     path           a GGUF file, of a split set any part; a safetensors file or the .safetensors.index.json of a sharded
@@ -40,30 +56,33 @@ class Model(ModelBase):
     threads        threads that take part in runs; may be set
     """
 
-    def __init__(self, path, **options):
+    def __init__(self, path: Path, **options: Any) -> None:
         self.config = Config(self.config_fields())
-        self._hf_folder = None
-        if self.container == "safetensors":
+        self._hf_folder: str | None = None
+        if self.container == "gguf":
+            self.arch: str = self.metadata["general.architecture"]
+        else:
+            self.arch = self.arch_name
             config_path = options.get("config_path")
             self._hf_folder = os.fsdecode(path) if config_path is None else os.path.dirname(os.fsdecode(config_path))
-        self._tokenizer = None
-        self._template = None
+        self._tokenizer: Tokenizer | None = None
+        self._template: ChatTemplate | None = None
         self._text_lock = threading.Lock()
 
     @property
-    def metadata(self):
+    def metadata(self) -> Mapping[str, Any]:
         """GGUF metadata, a read-only mapping whose values are converted when asked for; empty for safetensors."""
         return self.gguf().metadata if self.container == "gguf" else {}
 
     @property
-    def tokenizer(self):
+    def tokenizer(self) -> Tokenizer:
         """The GGUF file's tokenizer or the Hugging Face folder's; ValueError when there is none that can be built."""
         with self._text_lock:
             if self._tokenizer is None:
                 self._tokenizer = self._build_tokenizer()
             return self._tokenizer
 
-    def _build_tokenizer(self):
+    def _build_tokenizer(self) -> Tokenizer:
         if self.arch == "rwkvx":
             from pantheon.text.rwkv import WorldTokenizer
 
@@ -79,7 +98,7 @@ class Model(ModelBase):
         return load_tokenizer(self._hf_folder, self.n_vocab)
 
     @property
-    def chat_template(self):
+    def chat_template(self) -> ChatTemplate:
         """The compiled chat template, the file's or that of the style its vocabulary shows; TemplateError without
         one."""
         from pantheon.text.chat import ChatTemplate
@@ -90,11 +109,17 @@ class Model(ModelBase):
                 self._template = ChatTemplate.for_tokenizer(tokenizer)
             return self._template
 
-    def generate(self, prompt, params=None, *, max_tokens=None, stop=(), state=None, logprobs=False):
+    def __enter__(self) -> Model:
+        super().__enter__()
+        return self
+
+    def generate(self, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
+                 stop: str | Iterable[str] = (), state: State | None = None,
+                 logprobs: bool = False) -> Generator[Chunk, None, None]:
         """Iterator of Chunk: the continuation of prompt, one chunk per token. See pantheon.generate.generate."""
         from pantheon.generate import generate
 
         return generate(self, prompt, params, max_tokens=max_tokens, stop=stop, state=state, logprobs=logprobs)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<Model, closed>" if self.closed else f"<Model {self.arch}, {self.path!r}>"

@@ -12,6 +12,7 @@ import weakref
 
 import numpy as np
 
+cimport cython
 from cpython.exc cimport PyErr_Occurred
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
@@ -82,6 +83,7 @@ cdef class ModelHandle:
         pn_model_free(self.model)
 
 
+@cython.final
 cdef class Checkpoint:
     """A place that a state can go back to; valid until the state is reset, or truncated or restored to before it.
 
@@ -199,8 +201,8 @@ cdef class ModelBase:
         return os.fsdecode(<bytes>self.ptr().path)
 
     @property
-    def arch(self):
-        """Name of the architecture, as general.architecture of GGUF has it."""
+    def arch_name(self):
+        """Name of the architecture's registry row."""
         return pn_arch_name(self.ptr()).decode()
 
     @property
@@ -251,6 +253,10 @@ cdef class ModelBase:
         """GPU dies that load() was given, () when none were."""
         cdef pn_model *model = self.ptr()
         return tuple([model.gpu_dies[i] for i in range(model.n_gpu_dies)])
+
+    def open_states(self):
+        """The states of this model that were not closed."""
+        return [state for state in self.states if not (<State>state).closed]
 
     def config_fields(self):
         """The fields of pn_config as a dict."""
@@ -452,6 +458,10 @@ cdef class State:
 
     def __exit__(self, *error):
         self.close()
+
+    @property
+    def closed(self):
+        return self.handle is None
 
     @property
     def pos(self):

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from pantheon._core.kernels.table cimport (
+    PN_ACT_F32,
     PN_F32,
     PN_I2_S,
     PN_TQ2_0,
@@ -35,16 +36,20 @@ cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except 
     raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
 
 
+cdef bint tensor_present(const pn_source *f, str name):
+    return source_tensor(f, name) != NULL
+
+
 cdef int check_ternary(pn_matrix *m, const tm_tensor *t, str path, str name) except -1:
     """Ternary types: every code stands for a weight; I2_S has its scale behind the rows."""
     cdef int64_t bad
-    cdef size_t n_blocks = <size_t>t.ne[1] * <size_t>(t.ne[0] // m.ops.block)
+    cdef size_t n_blocks = <size_t>t.ne[2] * <size_t>t.ne[1] * <size_t>(t.ne[0] // m.ops.block)
     with nogil:
         bad = ternary_bad_block(m.data, n_blocks, m.ops.block_bytes, 32 if t.type == <int>PN_I2_S else 64)
     if bad >= 0:
         raise ValueError(f"{path}: tensor {name} holds code 3 in block {bad}, which is no ternary weight")
     if t.type == <int>PN_I2_S:
-        memcpy(&m.scale, m.data + <size_t>t.ne[1] * t.nb[1], sizeof(float))
+        memcpy(&m.scale, m.data + <size_t>t.ne[2] * t.nb[2], sizeof(float))
         if not (math.isfinite(m.scale) and m.scale > 0):
             raise ValueError(f"{path}: tensor {name} has the scale {m.scale}, not a finite number above 0")
         if m.cols > 131072:
@@ -52,16 +57,17 @@ cdef int check_ternary(pn_matrix *m, const tm_tensor *t, str path, str name) exc
     return 0
 
 
-cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int rows, int cols, bint optional) except -1:
+cdef int stack_load(pn_matrix *m, size_t *step, const pn_source *f, str path, str name, int n, int rows, int cols,
+                    str shape, bint optional) except -1:
     cdef tm_tensor *t = source_tensor(f, name)
     memset(m, 0, sizeof(pn_matrix))
     if t == NULL and optional:
         return 0
     name = source_name(f, name)
     if t == NULL:
-        raise ValueError(f"{path}: tensor {name} of shape ({rows}, {cols}) is missing")
-    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
-        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({rows}, {cols})")
+        raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
+    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != n or t.ne[3] != 1:
+        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
     m.ops = type_ops(t, path, name)
     if m.ops.dot8 == NULL:
         raise ValueError(f"{path}: tensor {name} has type {m.ops.name.decode()}, which this build cannot multiply")
@@ -69,9 +75,20 @@ cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int r
     m.row_bytes = t.nb[1]
     m.rows = rows
     m.cols = cols
+    step[0] = t.nb[2]
     if t.type == <int>PN_I2_S or t.type == <int>PN_TQ2_0:
         check_ternary(m, t, path, name)
     return 1
+
+
+cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int rows, int cols, bint optional) except -1:
+    cdef size_t step
+    return stack_load(m, &step, f, path, name, 1, rows, cols, f"({rows}, {cols})", optional)
+
+
+cdef int matrix_stack_load(pn_matrix *m, size_t *step, const pn_source *f, str path, str name, int n, int rows,
+                           int cols, bint optional) except -1:
+    return stack_load(m, step, f, path, name, n, rows, cols, f"({n}, {rows}, {cols})", optional)
 
 
 cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
@@ -99,6 +116,20 @@ cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str
     copy = <float *>owned_calloc(owned, n * sizeof(float))
     ops.dequant(<const uint8_t *>t.data, copy, n)
     return copy
+
+
+cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1:
+    cdef float *copy
+    cdef int i
+    if m.ops.act == PN_ACT_F32:
+        return 0
+    copy = <float *>owned_calloc(owned, <size_t>m.rows * m.cols * sizeof(float))
+    for i in range(m.rows):
+        m.ops.dequant(m.data + <size_t>i * m.row_bytes, copy + <size_t>i * m.cols, m.cols)
+    m.data = <const uint8_t *>copy
+    m.row_bytes = <size_t>m.cols * sizeof(float)
+    m.ops = &pn_kernels_active().type[<int>PN_F32]
+    return 0
 
 
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL:

@@ -14,11 +14,16 @@ ctypedef enum pn_arch:                   # one value per registry row
     PN_ARCH_MISTRAL = 1
     PN_ARCH_QWEN2 = 2
     PN_ARCH_QWEN3 = 3
-    PN_ARCH_BITNET = 4                   # 1bitLLM's: SiLU
-    PN_ARCH_BITNET_B158 = 5              # Microsoft's: squared ReLU
-    PN_ARCH_BITNET_25 = 6                # the same under a fork's name
-    PN_ARCH_RWKVX = 7
-    PN_ARCH_COUNT = 8
+    PN_ARCH_MIXTRAL = 4
+    PN_ARCH_QWEN2MOE = 5
+    PN_ARCH_QWEN3MOE = 6
+    PN_ARCH_PHI2 = 7
+    PN_ARCH_PHI3 = 8
+    PN_ARCH_BITNET = 9                   # 1bitLLM's: SiLU
+    PN_ARCH_BITNET_B158 = 10             # Microsoft's: squared ReLU
+    PN_ARCH_BITNET_25 = 11               # the same under a fork's name
+    PN_ARCH_RWKVX = 12
+    PN_ARCH_COUNT = 13
 
 ctypedef enum pn_chat_style:
     PN_CHAT_NONE = 0
@@ -89,6 +94,8 @@ cdef struct pn_config:                   # parsed hyper-parameters: plain number
     int n_experts                        # 0 = dense
     int n_experts_used
     int n_ff_expert                      # width of one expert
+    int n_ff_shared                      # width of the expert that every token goes through; 0 = none
+    bint expert_renormalise              # routing weights are divided by their sum
     float expert_scale                   # multiplies the routing weights
 
 cdef extern from *:
