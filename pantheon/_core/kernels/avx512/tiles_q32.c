@@ -3,6 +3,7 @@
  *
  * Panels: see panels.h. Packed input: see vnni.h.
  */
+#include "pack.h"
 #include "tiles.h"
 #include "unpack_q32.h"
 
@@ -73,4 +74,5 @@ void pn_avx512_tiles_q32(pn_kernels *k)
     k->type[PN_Q5_0].unpack = unpack_512_q5_0;
     k->type[PN_Q5_1].unpack = unpack_512_q5_1;
     k->type[PN_Q8_0].unpack = unpack_512_q8_0;
+    pack_set(k);
 }
