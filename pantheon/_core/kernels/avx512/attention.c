@@ -51,27 +51,39 @@ INLINE void score_tile(block *t, pn_kv_kind kind, const uint8_t *k, size_t group
     }
 }
 
-/* Scores of one row to exp(score - maximum); the row's maximum and sum. */
-INLINE void softmax_row(block *t, int r)
+/* Scores begin to end - 1 of one row (whole registers) to exp(score - maximum); the row's maximum and sum. */
+INLINE void softmax_span(block *t, int r, const int begin, const int end)
 {
-    const int lo = t->lo[r], hi = t->hi[r], begin = lo / WIDE * WIDE, end = (hi + WIDE - 1) / WIDE * WIDE;
     float *p = t->p[r];
-    for (int i = begin; i < lo; i++)
-        p[i] = -INFINITY;
-    for (int i = hi; i < end; i++)
-        p[i] = -INFINITY;
     __m256 lanes = _mm256_set1_ps(-INFINITY);
+#pragma GCC unroll 8
     for (int i = begin; i < end; i += 8)
         lanes = _mm256_max_ps(_mm256_load_ps(p + i), lanes);
     t->m[r] = pn_lanes_max_avx2(lanes);
     const __m512 max = _mm512_set1_ps(t->m[r]);
     __m256 sum = _mm256_setzero_ps();
+#pragma GCC unroll 4
     for (int i = begin; i < end; i += WIDE) {
         const __m512 e = pn_exp_avx512(_mm512_sub_ps(_mm512_load_ps(p + i), max));
         _mm512_store_ps(p + i, e);
         sum = _mm256_add_ps(_mm256_add_ps(sum, low_half(e)), high_half(e));
     }
     t->s[r] = pn_lanes_sum_avx2(sum);
+}
+
+INLINE void softmax_row(block *t, int r)
+{
+    const int lo = t->lo[r], hi = t->hi[r], begin = lo / WIDE * WIDE, end = (hi + WIDE - 1) / WIDE * WIDE;
+    float *p = t->p[r];
+    if (hi - lo == PN_ATTN_TILE) {
+        softmax_span(t, r, 0, PN_ATTN_TILE);
+        return;
+    }
+    for (int i = begin; i < lo; i++)
+        p[i] = -INFINITY;
+    for (int i = hi; i < end; i++)
+        p[i] = -INFINITY;
+    softmax_span(t, r, begin, end);
 }
 
 /* m, s and the merge factors of all rows. */
