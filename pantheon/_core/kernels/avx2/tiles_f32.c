@@ -61,7 +61,8 @@ static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 
 /* ---- tile -------------------------------------------------------------------------------------------------------- */
 
-/* sums[(r * F32_TOK + t) * LANES] = one chain of rows 0..3 with n_tok tokens from x on, of groups that hold ldx floats. */
+/* sums[(r * F32_TOK + t) * LANES] = one chain of rows 0..3 with n_tok tokens from x on, of groups that hold ldx
+ * floats. */
 TILE_INLINE void chain_sums(int n_tok, const float *w, const float *x, size_t ldx, size_t length, float *sums)
 {
     __m256 s[QUAD * SUB_TOK];

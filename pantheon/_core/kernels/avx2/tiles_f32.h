@@ -24,28 +24,32 @@ TILE_INLINE size_t chain_start(int n, int chain)
 }
 TILE_INLINE size_t whole(int n) { return (size_t)(n / LANES * LANES); }
 
-/* The tree over the four chains of one product, then the end of the row. chain c is at s + c * CHAIN_SUMS. */
-TILE_INLINE float finish(const float *s, const float *row_end, const float *x_end, int n_end)
+/* The four chains of one product, and the two halves of what they give. chain c is at s + c * CHAIN_SUMS. */
+TILE_INLINE __m128 sum_chains(const float *s)
 {
-    __m256 v = _mm256_add_ps(_mm256_add_ps(_mm256_load_ps(s), _mm256_load_ps(s + CHAIN_SUMS)),
-                             _mm256_add_ps(_mm256_load_ps(s + 2 * CHAIN_SUMS), _mm256_load_ps(s + 3 * CHAIN_SUMS)));
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-    float sum = _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
-    for (int i = 0; i < n_end; i++)
-        sum = __builtin_fmaf(row_end[i], x_end[i], sum);
-    return sum;
+    const __m256 v = _mm256_add_ps(_mm256_add_ps(_mm256_load_ps(s), _mm256_load_ps(s + CHAIN_SUMS)),
+                                   _mm256_add_ps(_mm256_load_ps(s + 2 * CHAIN_SUMS),
+                                                 _mm256_load_ps(s + 3 * CHAIN_SUMS)));
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 
-/* The outputs of quad q, from its sums. row_ends: the panel's; x_ends: (n_tok, 8). */
+/* The outputs of quad q from its sums: the tree, then the ends of the rows. row_ends: the panel's; x_ends: (n_tok, 8).
+ * The last four lanes of the 4 rows are added up side by side. */
 TILE_INLINE void finish_quad(const float *sums, int q, const float *row_ends, const float *x_ends, int n, int n_tok,
                              float *y, size_t ldy)
 {
-    for (int t = 0; t < n_tok; t++)
+    for (int t = 0; t < n_tok; t++) {
+        __m128 h[QUAD];
+        #pragma GCC unroll 4
         for (int r = 0; r < QUAD; r++)
-            y[(size_t)t * ldy + q * QUAD + r] = finish(sums + (r * F32_TOK + t) * LANES,
-                                                       row_ends + (q * QUAD + r) * LANES, x_ends + t * LANES,
-                                                       n % LANES);
+            h[r] = sum_chains(sums + (r * F32_TOK + t) * LANES);
+        _MM_TRANSPOSE4_PS(h[0], h[1], h[2], h[3]);
+        float *out = y + (size_t)t * ldy + q * QUAD;
+        _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(h[0], h[2]), _mm_add_ps(h[1], h[3])));
+        for (int i = 0; i < n % LANES; i++)
+            for (int r = 0; r < QUAD; r++)
+                out[r] = __builtin_fmaf(row_ends[(q * QUAD + r) * LANES + i], x_ends[t * LANES + i], out[r]);
+    }
 }
 
 #endif
