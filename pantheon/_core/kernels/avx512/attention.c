@@ -1,9 +1,9 @@
 /* avx2/attention.c in 16-wide registers, for the case of several rows.
  *
  * A register holds two groups of 8 positions of K, or 16 dims of V. To get them side by side, K and V of every type go
- * through f32 pieces in the L1 cache, which the rows of a block share: the scores of 6 rows with all 64 positions take 24
- * accumulators, and so do 64 dims of 6 rows. Few rows of an f16 or f32 cache would not pay for that: they are left to
- * avx2. What hidden positions and rows need is as in avx2.
+ * through f32 pieces in the L1 cache, which the rows of a block share: the scores of 6 rows with all 64 positions take
+ * 24 accumulators, and so do 64 dims of 6 rows. Few rows of an f16 or f32 cache would not pay for that: they are left
+ * to avx2. What hidden positions and rows need is as in avx2.
  *
  * The order of the sums is that of the definition: scores and weighted sums are one chain in each lane; the sum of the
  * exponentials takes the two groups of a register one after the other.
