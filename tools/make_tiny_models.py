@@ -5,7 +5,8 @@
 
 Each model is a seeded Hugging Face model in float32, eager attention. An .npz holds `tokens` (96,) int32 and `logits`
 (96, n_vocab) float32 of the weights that the file stands for; where the file is quantised also `logits_int8`, the same
-model with the input of each matrix rounded to int8 by the engine's rule. The manifest says what each fixture is for and
+model with the input of each matrix rounded to int8 by the engine's rule. `short_logits` are those of the first `short`
+tokens alone, in a state of as many positions, where that decides between LongRoPE's factors. The manifest says what each fixture is for and
 within what the engine must agree, and has the versions used. A fixture whose logits would not notice the mistakes that
 it is there to catch is refused.
 """
@@ -58,6 +59,9 @@ def make(recipe: Recipe) -> dict:
         entry |= {"expected_kl": float(f"{kl.mean():.2e}"), "max_kl": 0.05, "max_diff": None}
     else:
         entry |= {"max_kl": MAX_KL, "max_diff": MAX_DIFF}
+    if recipe.short:
+        arrays["short_logits"] = reference.logits(model, tokens[:recipe.short])
+        entry["short"] = recipe.short
     convert.write(model, recipe, data, OUT / entry["file"])
     np.savez_compressed(OUT / f"{recipe.name}.npz", **arrays)
     return entry
