@@ -42,8 +42,31 @@ cdef struct pn_llama_stream:
     pn_input ff                          # input of down
     pn_input head                        # input of the LM head, n_out vectors
 
+cdef struct pn_llama_model
+cdef struct pn_llama_work
+
+# What every rank of a run does for one layer; on entry the residual stream is whole and its norm is prepared for qkv,
+# on exit so for the next layer. [t0, t1): this rank's tokens.
+ctypedef void (*llama_layer_fn)(llama_job *job, pn_team *team, pn_llama_stream *s, int layer, int t0,
+                                int t1) noexcept nogil
+
+cdef struct llama_job:                   # one run
+    const pn_config *c
+    pn_llama_model *w
+    pn_llama_work *work
+    fw_pool *pool
+    llama_layer_fn layer
+    int n_tok
+    const uint32_t *tokens               # (n_tok,)
+    const float *embd_override           # (n_embd,) or NULL: in place of the only token's row
+    int first_out                        # logits are wanted for tokens first_out.. to the last
+    float *logits                        # (n_tok - first_out, n_vocab)
+    pn_attn_step attn
+    bint stop                            # set by rank 0 when the caller wants to stop
+
 cdef struct pn_llama_rank:               # private to one rank
     pn_llama_stream single
+    llama_job tail                       # of a prefill that wants the last token's logits only, see llama_layer
     uint8_t *attention                   # scratch
     uint8_t *panel                       # scratch
     uint8_t *gated                       # scratch
@@ -81,25 +104,6 @@ cdef struct pn_llama_model:
     pn_llama_work work                   # of prefill and batch, shared by all states of the model
     void *work_memory                    # owned, grown on demand
     size_t work_bytes
-
-# What every rank of a run does for one layer; on entry the residual stream is whole and its norm is prepared for qkv, on
-# exit so for the next layer. [t0, t1): this rank's tokens.
-ctypedef void (*llama_layer_fn)(llama_job *job, pn_team *team, pn_llama_stream *s, int layer, int t0,
-                                int t1) noexcept nogil
-
-cdef struct llama_job:                   # one run
-    const pn_config *c
-    pn_llama_model *w
-    pn_llama_work *work
-    fw_pool *pool
-    llama_layer_fn layer
-    int n_tok
-    const uint32_t *tokens               # (n_tok,)
-    const float *embd_override           # (n_embd,) or NULL: in place of the only token's row
-    int first_out                        # logits are wanted for tokens first_out.. to the last
-    float *logits                        # (n_tok - first_out, n_vocab)
-    pn_attn_step attn
-    bint stop                            # set by rank 0 when the caller wants to stop
 
 # Parts of a layer, nogil, by all ranks of a run together.
 cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil

@@ -207,7 +207,8 @@ cdef void mlp(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_
     group_product(team, &layer.down, &s.ff, y, ldy)
 
 
-cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+cdef void qkv(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    """q, k and v of a layer, rotated; k and v are in the caches. Whole on return."""
     cdef pn_llama_layer *layer = &job.w.layers[l]
     cdef pn_llama_work *work = job.work
     cdef float *y[3]
@@ -219,16 +220,21 @@ cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int
     team_barrier(team)
     rotate_and_store(job, team, s, layer, l, t0, t1)
     team_barrier(team)
-    attention(team, &job.attn, l, work.ranks[team.rank].attention)
 
 
-cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    qkv(job, team, s, l, t0, t1)
+    attention(team, &job.attn, l, job.work.ranks[team.rank].attention)
+
+
+cdef void mix_and_think(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    """Attention and feed-forward of a layer whose q, k and v are there."""
     cdef pn_llama_layer *layer = &job.w.layers[l]
     cdef pn_llama_work *work = job.work
     cdef bint several = job.n_tok > 1
     cdef float *y[1]
     cdef size_t ldy[1]
-    llama_attention(job, team, s, l, t0, t1)
+    attention(team, &job.attn, l, work.ranks[team.rank].attention)
     if not several:
         group_prefetch(team, &layer.out)
     team_barrier(team)
@@ -261,6 +267,33 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     llama_next(job, team, s, l, t0, t1)
     if several:
         team_barrier(team)
+
+
+cdef bint narrows(const llama_job *job) noexcept nogil:
+    """Whether only the last of several tokens has a use for the last layer's result."""
+    return job.layer == llama_layer and job.n_tok > 1 and job.first_out == job.n_tok - 1
+
+
+cdef llama_job *narrowed(llama_job *job, const pn_team *team, const pn_llama_stream *s) noexcept nogil:
+    """This rank's single-token job that goes on with the last of several tokens; its residual stream is copied."""
+    cdef llama_job *tail = &job.work.ranks[team.rank].tail
+    cdef int last = job.n_tok - 1
+    tail[0] = job[0]
+    tail.n_tok = tail.attn.n_tok = 1
+    tail.first_out = 0
+    tail.attn.q += <size_t>last * job.c.n_head * job.c.head_dim
+    tail.attn.caches += last
+    tail.attn.pos += last
+    memcpy(job.work.ranks[team.rank].single.x, s.x + <size_t>last * job.c.n_embd, job.c.n_embd * sizeof(float))
+    return tail
+
+
+cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    qkv(job, team, s, l, t0, t1)
+    if l + 1 == job.c.n_layer and narrows(job):
+        mix_and_think(narrowed(job, team, s), team, &job.work.ranks[team.rank].single, l, 0, 1)
+    else:
+        mix_and_think(job, team, s, l, t0, t1)
 
 
 cdef void logits(llama_job *job, pn_team *team, pn_llama_stream *s) noexcept nogil:
@@ -317,7 +350,10 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
             team_barrier(&team)
             if job.stop:
                 return
-    logits(job, &team, s)
+    if narrows(job):
+        logits(&work.ranks[rank].tail, &team, &work.ranks[rank].single)
+    else:
+        logits(job, &team, s)
 
 
 # ---- work buffers ----------------------------------------------------------------------------------------------------
@@ -478,11 +514,17 @@ cdef pn_llama_work *work_of(pn_model *model, int n_tok, int n_out) noexcept nogi
 
 # ---- entry points ----------------------------------------------------------------------------------------------------
 
+cdef void begin_stream(pn_llama_stream *s, int n_tok, int n_out) noexcept nogil:
+    input_begin(&s.embd, n_tok)
+    input_begin(&s.heads, n_tok)
+    input_begin(&s.ff, n_tok)
+    input_begin(&s.head, n_out)
+
+
 cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok, int first_out,
                 llama_layer_fn layer) noexcept nogil:
     """Fills what all kinds of run share."""
     cdef int i
-    cdef pn_llama_stream *s
     memset(job, 0, sizeof(llama_job))
     job.c = &model.config
     job.w = <pn_llama_model *>model.weights
@@ -499,13 +541,10 @@ cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok,
     job.attn.window = model.config.sliding_window
     job.attn.q = work.q
     job.attn.out = work.heads
-    for i in range(work.n_ranks if n_tok == 1 else 1):
-        s = &work.ranks[i].single if n_tok == 1 else &work.shared
-        input_begin(&s.embd, n_tok)
-        input_begin(&s.heads, n_tok)
-        input_begin(&s.ff, n_tok)
-        input_begin(&s.head, n_tok - first_out)
+    for i in range(work.n_ranks):
+        begin_stream(&work.ranks[i].single, 1, 1)
     if n_tok > 1:
+        begin_stream(&work.shared, n_tok, n_tok - first_out)
         for i in range(LAYER_COUNTERS * model.config.n_layer + 1):
             pn_counter_zero(&work.counters[i])
 
