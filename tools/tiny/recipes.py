@@ -126,7 +126,9 @@ RECIPES = [
         "norms of q and k per head, eight heads of 16 on 48, four heads a KV head", 8, pre="qwen2",
     ),
     Recipe(
-        "mixtral", MixtralConfig(**_sizes(**_SMALL | {"intermediate_size": 24}, num_local_experts=8, num_experts_per_tok=2, sliding_window=None)),
+        "mixtral",
+        MixtralConfig(**_sizes(**_SMALL | {"intermediate_size": 24}, num_local_experts=8, num_experts_per_tok=2,
+                               sliding_window=None)),
         "llama", "eight experts, two of them used, stacked", 11,
         notice={"one expert too few": {"num_experts_per_tok": 1}, "one expert too many": {"num_experts_per_tok": 3}},
     ),
