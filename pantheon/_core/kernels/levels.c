@@ -14,11 +14,12 @@ FAMILY(pn_ref_types_k);
 FAMILY(pn_ref_types_fp4);
 FAMILY(pn_ref_types_ternary);
 FAMILY(pn_ref_types_iq);
+FAMILY(pn_ref_ternary);
 FAMILY(pn_ref_floats);
 FAMILY(pn_ref_attention);
 static const pn_level_init REF[] = {
     pn_ref_types_float, pn_ref_types_q32, pn_ref_types_k, pn_ref_types_fp4, pn_ref_types_ternary, pn_ref_types_iq,
-    pn_ref_floats, pn_ref_attention,
+    pn_ref_ternary, pn_ref_floats, pn_ref_attention,
 };
 
 #ifdef PN_HAVE_AVX2
@@ -31,6 +32,7 @@ FAMILY(pn_avx2_types_q236_k);
 FAMILY(pn_avx2_types_fp4);
 FAMILY(pn_avx2_types_iq);
 FAMILY(pn_avx2_types_ternary);
+FAMILY(pn_avx2_ternary);
 FAMILY(pn_avx2_dequant);
 FAMILY(pn_avx2_floats);
 FAMILY(pn_avx2_attention);
@@ -43,6 +45,7 @@ static const pn_level_init AVX2[] = {
     pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
     /* after the tiles of Q6_K, which they use */
     pn_avx2_types_q236_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,
+    pn_avx2_ternary,
 };
 #endif
 

@@ -7,11 +7,11 @@ cdef extern from "kernels.h" nogil:
         PN_Q2_K, PN_Q3_K, PN_Q4_K, PN_Q5_K, PN_Q6_K, PN_Q8_K
         PN_IQ2_XXS, PN_IQ2_XS, PN_IQ3_XXS, PN_IQ1_S, PN_IQ4_NL, PN_IQ3_S, PN_IQ2_S, PN_IQ4_XS
         PN_I8, PN_I16, PN_I32, PN_I64, PN_F64, PN_IQ1_M, PN_BF16
-        PN_TQ1_0, PN_TQ2_0, PN_MXFP4, PN_NVFP4, PN_Q1_0, PN_Q2_0
+        PN_TQ1_0, PN_TQ2_0, PN_I2_S, PN_T2_ROWS, PN_MXFP4, PN_NVFP4, PN_Q1_0, PN_Q2_0
         PN_TYPE_COUNT
 
     ctypedef enum pn_act_kind:
-        PN_ACT_F32, PN_ACT_Q32, PN_ACT_Q256, PN_ACT_KINDS
+        PN_ACT_F32, PN_ACT_Q32, PN_ACT_Q256, PN_ACT_ROW, PN_ACT_KINDS
 
     ctypedef enum pn_kv_kind:
         PN_KVK_F16, PN_KVK_F32, PN_KVK_Q8_0, PN_KVK_Q4_0, PN_KVK_COUNT
@@ -39,6 +39,7 @@ cdef extern from "kernels.h" nogil:
         void (*dequant)(const uint8_t *row, float *out, int64_t n) noexcept nogil
         void (*dot8)(const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os) noexcept nogil
         void (*dot1)(const uint8_t *row, const pn_act *x, int t, float *out) noexcept nogil
+        int packed_rows
         size_t (*panel_bytes)(int n) noexcept nogil
         void (*unpack)(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) noexcept nogil
         size_t (*pack_bytes)(int n, int n_tok) noexcept nogil
