@@ -24,6 +24,9 @@ cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil
 # into memory of `owned`. NULL when absent and optional; ValueError as above.
 cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
                               bint optional) except? NULL
+# GIL. The same of a (rows, cols) tensor.
+cdef const float *table_load(pn_owned *owned, const gguf_file *f, str path, str name, int rows, int cols,
+                             bint optional) except? NULL
 # GIL. n zeroed bytes that die with `owned`; MemoryError.
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL
 cdef void owned_free(pn_owned *owned) noexcept nogil
