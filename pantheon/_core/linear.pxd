@@ -50,11 +50,17 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
                          int n_tok) noexcept nogil
 # nogil. Sets the token count of the step about to run; not more than was laid out.
 cdef void input_begin(pn_input *x, int n_tok) noexcept nogil
-# nogil. Makes the forms of tokens [t0, t1) that g reads. t0 is a multiple of TOKENS_ALIGN.
+# nogil. Makes the forms of tokens [t0, t1) that g reads: input_quantize, then input_pack. t0 is a multiple of
+# TOKENS_ALIGN.
 cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
+cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
+cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
 # nogil. y[i][t * ldy[i] + r] = row r of matrix i . token t: this rank's share. The next barrier makes it whole.
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                         const size_t *ldy) noexcept nogil
+# nogil. y[t * ldy + r] for the PN_PANEL rows r of panel p of one matrix of a group, every token.
+cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
+                        size_t ldy) noexcept nogil
 # nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
 # nogil. This rank's part [a, b) of n things, cut at multiples of unit.

@@ -125,13 +125,17 @@ cdef void input_begin(pn_input *x, int n_tok) noexcept nogil:
         x.act[k].n_tok = n_tok
 
 
-cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
-    cdef int k, i, t
-    cdef const pn_type_ops *ops
+cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int k, t
     for k in range(PN_ACT_KINDS):
         if g.kinds[k] and k != <int>PN_ACT_F32:
             for t in range(t0, t1):
                 team.k.quantize[k](&x.act[k], t)
+
+
+cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int i, t
+    cdef const pn_type_ops *ops
     if x.n_tok == 1:
         return
     for i in range(g.n_forms):
@@ -141,6 +145,11 @@ cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int
             ops.pack_x(&x.act[<int>ops.act], t, min(ops.tile_tok, t1 - t),
                        x.packed[i] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok)))
             t += ops.tile_tok
+
+
+cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    input_quantize(team, x, g, t0, t1)
+    input_pack(x, g, t0, t1)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ cdef struct pn_llama_rank:               # private to one rank
     pn_llama_stream single
     uint8_t *attention                   # scratch
     uint8_t *panel                       # scratch
+    uint8_t *gated                       # scratch
 
 cdef struct pn_llama_work:               # buffers of one run
     int n_tok                            # most tokens
@@ -50,8 +51,9 @@ cdef struct pn_llama_work:               # buffers of one run
     float *k                             # (n_tok, n_kv_head * head_dim)
     float *v                             # (n_tok, n_kv_head * head_dim)
     float *heads                         # (n_tok, n_head * head_dim) attention's result
-    float *gate                          # (n_tok, n_ff)
-    float *up                            # (n_tok, n_ff)
+    float *gate                          # (n_ff,) of a single token
+    float *up                            # (n_ff,) of a single token
+    float *gated                         # (n_tok, n_ff) when down's weights are floats, else NULL
     float *delta                         # (n_tok, n_embd) what the next residual addition adds
     pn_counter *counters                 # (5 * n_layer + 1,)
     pn_llama_stream shared

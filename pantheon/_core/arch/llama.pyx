@@ -24,7 +24,8 @@ from pantheon._core.arena cimport (
 from pantheon._core.attention cimport attention, attention_heads, attention_scratch, pn_attn_step
 from pantheon._core.config cimport config_from_gguf, config_validate
 from pantheon._core.gguf cimport gguf_file
-from pantheon._core.kernels.table cimport PN_F32, pn_kernels_active
+from pantheon._core.gated cimport gated_product, gated_scratch
+from pantheon._core.kernels.table cimport PN_ACT_F32, PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport (
     kvcache_free,
     kvcache_k,
@@ -40,7 +41,9 @@ from pantheon._core.linear cimport (
     group_product,
     input_begin,
     input_layout,
+    input_pack,
     input_prepare,
+    input_quantize,
     pn_group,
     pn_team,
     team_barrier,
@@ -62,8 +65,17 @@ from pantheon._core.types cimport (
     tm_tensor,
 )
 
+cdef extern from "unistd.h" nogil:
+    """
+    #ifndef _SC_LEVEL3_CACHE_SIZE
+    #define _SC_LEVEL3_CACHE_SIZE -1
+    #endif
+    """
+    const int _SC_LEVEL3_CACHE_SIZE
+    long sysconf(int name)
+
 cdef enum:
-    PREFILL_WINDOW = 256                 # most tokens of one pass: their buffers stay within the outer caches
+    PREFILL_WINDOW = 512                 # most tokens of one pass
 
 cdef struct llama_job:                   # one run
     const pn_config *c
@@ -158,19 +170,35 @@ cdef void rotate_and_store(llama_job *job, pn_team *team, pn_llama_stream *s, co
             kv.ops.store_v(kvcache_v(kv, l, h), pos, dim, v + h * dim)
 
 
-cdef void gated(llama_job *job, const pn_llama_layer *layer, int t0, int t1, int r0, int r1) noexcept nogil:
-    """gate = silu(gate) * up for tokens [t0, t1), features [r0, r1)."""
-    cdef int t
-    cdef float *gate
-    cdef float *up
-    for t in range(t0, t1):
-        gate = job.work.gate + <size_t>t * job.c.n_ff
-        up = job.work.up + <size_t>t * job.c.n_ff
+cdef void mlp(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_layer *layer, int t0,
+              int t1) noexcept nogil:
+    """delta = down(silu(gate x) * up x), of the input prepared in s.embd; whole after the next barrier."""
+    cdef pn_llama_work *work = job.work
+    cdef int r0, r1
+    cdef float *y[2]
+    cdef size_t ldy[2]
+    if job.n_tok > 1:
+        gated_product(team, &layer.gate_up, &s.embd, layer.gate_bias, layer.up_bias, &layer.down, &s.ff,
+                      work.ranks[team.rank].gated)
+        team_barrier(team)
+        input_pack(&s.ff, &layer.down, t0, t1)
+    else:
+        y[0], y[1] = work.gate, work.up
+        ldy[0], ldy[1] = job.c.n_ff, job.c.n_ff
+        group_product(team, &layer.gate_up, &s.embd, y, ldy)
+        team_range(team, job.c.n_ff, 8, &r0, &r1)    # the rows that this rank computed
         if layer.gate_bias != NULL:
-            job.w.k.add(gate + r0, layer.gate_bias + r0, r1 - r0)
+            job.w.k.add(work.gate + r0, layer.gate_bias + r0, r1 - r0)
         if layer.up_bias != NULL:
-            job.w.k.add(up + r0, layer.up_bias + r0, r1 - r0)
-        job.w.k.silu_mul(gate + r0, up + r0, r1 - r0)
+            job.w.k.add(work.up + r0, layer.up_bias + r0, r1 - r0)
+        job.w.k.silu_mul(work.gate + r0, work.up + r0, r1 - r0)
+        group_prefetch(team, &layer.down)
+        team_barrier(team)
+        input_quantize(team, &s.ff, &layer.down, 0, 1)
+    if job.n_tok > 1:
+        team_barrier(team)
+    y[0], ldy[0] = work.delta, job.c.n_embd
+    group_product(team, &layer.down, &s.ff, y, ldy)
 
 
 cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
@@ -180,7 +208,6 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     cdef pn_llama_layer *layer = &job.w.layers[l]
     cdef pn_llama_work *work = job.work
     cdef bint several = job.n_tok > 1
-    cdef int r0 = 0, r1 = c.n_ff
     cdef float *y[3]
     cdef size_t ldy[3]
 
@@ -209,22 +236,7 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     norm_and_prepare(job, team, s, layer.ffn_norm, &layer.gate_up, t0, t1)
     if several:
         team_barrier(team)
-    y[0], y[1] = work.gate, work.up
-    ldy[0], ldy[1] = c.n_ff, c.n_ff
-    group_product(team, &layer.gate_up, &s.embd, y, ldy)
-    if several:
-        team_barrier(team)
-    else:
-        team_range(team, c.n_ff, 8, &r0, &r1)        # the rows that this rank computed
-    gated(job, layer, t0, t1, r0, r1)
-    if not several:
-        group_prefetch(team, &layer.down)
-        team_barrier(team)
-    input_prepare(team, &s.ff, &layer.down, t0, t1)
-    if several:
-        team_barrier(team)
-    y[0], ldy[0] = work.delta, c.n_embd
-    group_product(team, &layer.down, &s.ff, y, ldy)
+    mlp(job, team, s, layer, t0, t1)
     if not several:
         group_prefetch(team, &job.w.layers[l + 1].qkv if l + 1 < c.n_layer else &job.w.head)
     team_barrier(team)
@@ -339,13 +351,20 @@ cdef size_t panel_bytes(const pn_llama_model *w, const pn_config *c) noexcept no
     return most
 
 
+cdef bint float_down(const pn_llama_model *w, const pn_config *c) noexcept nogil:
+    cdef int i
+    for i in range(c.n_layer):
+        if w.layers[i].down.kinds[<int>PN_ACT_F32]:
+            return True
+    return False
+
+
 cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model *w, const pn_config *c, int n_tok,
                         int n_out) noexcept nogil:
     """Buffers of a run of up to n_tok tokens, n_out of them with logits; base NULL: only counts. Returns the bytes."""
     cdef carver m
     cdef size_t q = <size_t>n_tok * c.n_head * c.head_dim * sizeof(float)
     cdef size_t kv = <size_t>n_tok * c.n_kv_head * c.head_dim * sizeof(float)
-    cdef size_t ff = <size_t>n_tok * c.n_ff * sizeof(float)
     cdef pn_llama_rank scratch
     cdef pn_llama_rank *rank = &scratch
     cdef int r
@@ -360,17 +379,19 @@ cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model
     work.k = <float *>carve(&m, kv)
     work.v = <float *>carve(&m, kv)
     work.heads = <float *>carve(&m, q)
-    work.gate = <float *>carve(&m, ff)
-    work.up = <float *>carve(&m, ff)
+    work.gate = <float *>carve(&m, c.n_ff * sizeof(float))
+    work.up = <float *>carve(&m, c.n_ff * sizeof(float))
+    work.gated = <float *>carve(&m, <size_t>n_tok * c.n_ff * sizeof(float)) if float_down(w, c) and n_tok > 1 else NULL
     work.delta = <float *>carve(&m, <size_t>n_tok * c.n_embd * sizeof(float))
     if n_tok > 1:
-        layout_stream(&work.shared, &m, w, c, work.heads, work.gate, n_tok, n_out)
+        layout_stream(&work.shared, &m, w, c, work.heads, work.gated, n_tok, n_out)
     for r in range(work.n_ranks):
         if base != NULL:
             rank = &work.ranks[r]
         layout_stream(&rank.single, &m, w, c, work.heads, work.gate, 1, 1)
         rank.attention = <uint8_t *>carve(&m, attention_scratch(c.n_head, c.n_kv_head, c.head_dim))
         rank.panel = <uint8_t *>carve(&m, panel_bytes(w, c) if n_tok > 1 else 0)
+        rank.gated = <uint8_t *>carve(&m, gated_scratch(n_tok) if n_tok > 1 else 0)
     return m.used
 
 
@@ -560,8 +581,15 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
 
 # ---- life of models and states ---------------------------------------------------------------------------------------
 
+cdef size_t outer_cache() noexcept nogil:
+    """Bytes that the buffers of one prefill pass should fit in: the outermost cache's, or a common size of one."""
+    cdef long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE)
+    return <size_t>min(max(bytes, 8 << 20), 24 << 20) if bytes > 0 else 24 << 20
+
+
 cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1:
     cdef pn_llama_model *w
+    cdef pn_llama_work work
     model.config.rope_kind = self.rope_kind
     config_from_gguf(&model.config, f, self.name.decode(), path)
     config_validate(&model.config, path)
@@ -572,12 +600,16 @@ cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) 
         raise MemoryError()
     model.weights = w
     w.k = pn_kernels_active()
-    w.base.prefill_window = PREFILL_WINDOW
+    w.base.n_threads = 1
     try:
         llama_load_tensors(w, &model.config, f, path)
     except BaseException:
         unload(model)
         raise
+    w.base.prefill_window = PREFILL_WINDOW
+    while (w.base.prefill_window > 64
+           and work_layout(&work, NULL, w, &model.config, w.base.prefill_window, 1) > outer_cache()):
+        w.base.prefill_window //= 2
     return 0
 
 

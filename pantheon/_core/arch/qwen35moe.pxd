@@ -7,6 +7,7 @@ from pantheon._core.gguf cimport gguf_file
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.linear cimport pn_group, pn_input
+from pantheon._core.moe cimport pn_moe, pn_moe_work
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
 from pantheon._core.tensor cimport pn_matrix, pn_owned
@@ -22,6 +23,7 @@ cdef struct pn_qwen35moe_layer:
     const float *k_norm                  # (head_dim,)
     pn_group out                         # (n_embd, n_head * head_dim)
     const float *ffn_norm                # (n_embd,) of the residual sum, before the feed-forward part
+    pn_moe moe                           # n_experts 0: a dense layer, of the next two
     pn_group gate_up                     # gate and up (n_ff, n_embd)
     pn_group down                        # (n_embd, n_ff)
 
@@ -40,32 +42,35 @@ cdef struct pn_qwen35moe_stream:
     float *x                             # (n_tok, n_embd) residual stream
     float *normed                        # (n_tok, n_embd)
     float *angles                        # (n_tok, rope_dims / 2, 2) cos and sin
-    pn_input embd                        # input of the mixers and of gate_up
+    pn_input embd                        # input of the mixers and of the feed-forward part
     pn_input heads                       # input of an attention layer's out
     pn_input values                      # input of a recurrent layer's out
-    pn_input ff                          # input of down
+    pn_input ff                          # input of a dense layer's down
     pn_input head                        # input of the LM head, n_out vectors
 
 cdef struct pn_qwen35moe_rank:           # private to one rank
     pn_qwen35moe_stream single
     uint8_t *mixer                       # scratch of attention and of the recurrence
     uint8_t *panel                       # scratch
+    uint8_t *gated                       # scratch of a dense layer
 
 cdef struct pn_qwen35moe_work:           # buffers of one run
     int n_tok                            # most tokens
     int n_out                            # most tokens whose logits are wanted
     int n_ranks
-    float *qg                            # (n_tok, n_head * 2 * head_dim) queries and gates; shares memory with qkv ... alpha
+    float *qg                            # (n_tok, n_head * 2 * head_dim) queries and gates; up to heads, memory is shared
     float *q                             # (n_tok, n_head * head_dim) normed and rotated queries
     float *k                             # (n_tok, n_kv_head * head_dim)
     float *v                             # (n_tok, n_kv_head * head_dim)
     float *heads                         # (n_tok, n_head * head_dim) attention's result
-    float *qkv                           # (n_tok, channels) of a recurrent layer
+    float *qkv                           # (n_tok, channels) of a recurrent layer; up to alpha, in the same memory
     float *z                             # (n_tok, values) gates, then the recurrence's result
     float *beta                          # (n_tok, n_v_head)
     float *alpha                         # (n_tok, n_v_head)
-    float *gate                          # (n_tok, n_ff)
-    float *up                            # (n_tok, n_ff)
+    float *gate                          # (n_ff,) of a single token, dense layers only like the next two
+    float *up                            # (n_ff,) of a single token
+    float *gated                         # (n_tok, n_ff) when down's weights are floats, else NULL
+    pn_moe_work moe                      # of the layers with experts
     float *delta                         # (n_tok, n_embd) what the next residual addition adds
     pn_counter *counters                 # (n_counters,)
     int n_counters
