@@ -50,12 +50,14 @@ cdef void convolve(const pn_team *team, const unit_view *u, int t, int channel, 
 cdef void save_inputs(const unit_view *u, int channel, int n) noexcept nogil:
     """The last taps - 1 inputs of channels [channel, channel + n), those of the run included, become the saved ones."""
     cdef int taps = u.step.dims.taps, i, row
+    cdef const float *saved
     for i in range(taps - 1):
-        row = u.run.n + i
-        memcpy(u.conv + <size_t>i * u.channels + channel,
-               (u.conv + <size_t>row * u.channels if row < taps - 1
-                else u.step.qkv + <size_t>(u.run.first + row - (taps - 1)) * u.channels) + channel,
-               n * sizeof(float))
+        row = u.run.n + i                # of the saved inputs followed by those of the run
+        if row < taps - 1:
+            saved = u.conv + <size_t>row * u.channels
+        else:
+            saved = u.step.qkv + <size_t>(u.run.first + row - (taps - 1)) * u.channels
+        memcpy(u.conv + <size_t>i * u.channels + channel, saved + channel, n * sizeof(float))
 
 
 cdef void unit(const pn_team *team, const unit_view *u, int k_head) noexcept nogil:

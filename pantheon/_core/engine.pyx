@@ -7,6 +7,7 @@ from libc.string cimport memcmp, memcpy, strdup
 
 from pantheon._core.arch.llama cimport pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport pn_set_error
@@ -17,6 +18,8 @@ from pantheon._core.types cimport (
     PN_ARCH_MISTRAL,
     PN_ARCH_QWEN2,
     PN_ARCH_QWEN3,
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -45,6 +48,9 @@ registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
 registry[1] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
 registry[2] = pn_llama_ops(b"qwen2", PN_ARCH_QWEN2, PN_ROPE_NEOX)
 registry[3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
+registry[4] = registry[5] = registry[6] = registry[7] = registry[8] = registry[0]
+registry[9] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
+registry[10] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -243,6 +249,21 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
         pn_set_error(b"cannot truncate to position %lld: the state holds %lld", pos, state.pos)
         return -1
     return ops_of_state(state).state_truncate(state, pos)
+
+
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
+
+
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot(state, out) if ops.state_snapshot != NULL else 0
+
+
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_restore(state, snapshot, pos) if ops.state_restore != NULL else pn_state_truncate(state, pos)
 
 
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:

@@ -6,7 +6,7 @@
 # several. The bits of a result depend on neither.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels
+from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels, pn_type_ops
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.tensor cimport pn_matrix
 from pantheon._core.types cimport fw_pool
@@ -63,6 +63,20 @@ cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input 
                         size_t ldy) noexcept nogil
 # nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
+
+# The pieces of a product, for steps that share out the work themselves (moe.pxd).
+# nogil. y[(t - t0) * ldy + r] = row r of m . token t of x for rows [r0, r1) and tokens [t0, t1), straight from the
+# file's layout.
+cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r0, int r1, float *y,
+                      size_t ldy) noexcept nogil
+# nogil. Bytes of n_tok packed vectors of n elements; packs tokens [t0, t0 + n_tok) of x.
+cdef size_t matrix_packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil
+cdef void matrix_pack(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil
+# nogil. Unpacks panel p into the rank's scratch; multiplies it with packed tokens: y[t * ldy + r] for its rows r.
+cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept nogil
+cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uint8_t *packed, int n_tok, float *y,
+                       size_t ldy) noexcept nogil
+
 # nogil. This rank's part [a, b) of n things, cut at multiples of unit.
 cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil
 cdef void team_barrier(const pn_team *team) noexcept nogil

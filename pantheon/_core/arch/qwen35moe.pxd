@@ -86,7 +86,6 @@ cdef struct pn_qwen35moe_model:
     pn_qwen35moe_layer *layers           # (n_layer,)
     pn_qwen35moe_mtp *mtp                # (n_mtp,)
     int n_mtp
-    int n_ff_shared                      # width of the shared expert, 0 = none
     pn_matrix embd                       # (n_vocab, n_embd)
     const float *output_norm             # (n_embd,)
     pn_group head                        # (n_vocab, n_embd), the embedding when tied

@@ -6,13 +6,15 @@ heads so that head h reads key head h % n_k_head: nothing is changed here.
 import math
 
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 
+from pantheon._core.arch.moe_load cimport moe_load
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
 from pantheon._core.config cimport config_from_gguf, config_validate
 from pantheon._core.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values
-from pantheon._core.gguf cimport gguf_file, gguf_find, gguf_get_int, gguf_tensor, gguf_value
+from pantheon._core.gguf cimport gguf_file, gguf_find, gguf_get_int, gguf_value
 from pantheon._core.linear cimport group_add, pn_group
-from pantheon._core.moe_load cimport moe_load
+from pantheon._core.report cimport PN_LOG_INFO, pn_log
 from pantheon._core.rope cimport rope_init
 from pantheon._core.tensor cimport matrix_load, owned_calloc, pn_matrix, table_load, vector_load
 from pantheon._core.types cimport pn_config
@@ -64,8 +66,6 @@ cdef int qwen35moe_load_config(pn_qwen35moe_model *w, pn_config *c, const gguf_f
     config_validate(c, path)
     if (c.n_experts > 0) != (arch == "qwen35moe"):
         raise ValueError(f"{path}: {arch} with {c.n_experts} experts is not supported")
-    w.n_ff_shared = <int>integer(f, arch, path, "expert_shared_feed_forward_length", 0, 1 << 24,
-                                 0 if c.n_experts == 0 else None)
     w.dims.taps = <int>integer(f, arch, path, "ssm.conv_kernel", 2, DELTANET_MAX_TAPS)
     w.dims.k_dim = <int>integer(f, arch, path, "ssm.state_size", 1, 1 << 12)
     w.dims.n_k_head = <int>integer(f, arch, path, "ssm.group_count", 1, 1 << 12)
@@ -142,7 +142,7 @@ cdef int load_layer(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, int i, con
         load_attention(w, layer, b, c, f, path)
     layer.ffn_norm = vector_load(&w.owned, f, path, b + "post_attention_norm.weight", c.n_embd, False)
     if c.n_experts > 0:
-        return moe_load(&layer.moe, &w.owned, c, w.n_ff_shared, f, path, b)
+        return moe_load(&layer.moe, &w.owned, c, f, path, b)
     add(&layer.gate_up, f, path, b + "ffn_gate.weight", c.n_ff, c.n_embd)
     add(&layer.gate_up, f, path, b + "ffn_up.weight", c.n_ff, c.n_embd)
     return add(&layer.down, f, path, b + "ffn_down.weight", c.n_embd, c.n_ff)
@@ -175,11 +175,15 @@ cdef int qwen35moe_load_tensors(pn_qwen35moe_model *w, const pn_config *c, const
     rope_init(&w.rope, c, NULL)
     for i in range(c.n_layer):
         load_layer(w, &w.layers[i], i, c, f, path)
-    # A converter may drop the blocks that it counted: those that are there are recorded.
+    # No forward needs the drafting blocks, and converters may drop them: what is there whole is recorded.
     w.mtp = <pn_qwen35moe_mtp *>owned_calloc(&w.owned, blocks * sizeof(pn_qwen35moe_mtp))
     w.n_mtp = 0
     for i in range(c.n_layer, c.n_layer + blocks):
-        if gguf_tensor(f, f"blk.{i}.nextn.eh_proj.weight".encode()) != NULL:
+        memset(&w.mtp[w.n_mtp], 0, sizeof(pn_qwen35moe_mtp))
+        try:
             load_mtp(w, &w.mtp[w.n_mtp], i, c, f, path)
-            w.n_mtp += 1
+        except ValueError:
+            pn_log(PN_LOG_INFO, b"block %lld, which drafts tokens, is not whole and stays unused", i, 0)
+            continue
+        w.n_mtp += 1
     return 0
