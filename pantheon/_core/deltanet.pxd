@@ -12,14 +12,14 @@ cdef enum:
 
 cdef struct pn_deltanet_dims:            # the same in all layers of a model
     int n_k_head                         # heads of q and k
-    int n_v_head                         # heads of v, z and S, a multiple of n_k_head; v head h reads k head h % n_k_head
+    int n_v_head                         # heads of v, z and S, a multiple of n_k_head; h reads key head h % n_k_head
     int k_dim
     int v_dim
     int taps                             # of the convolution, the token itself included
     float norm_eps                       # of the gated norm
 
 cdef struct pn_deltanet:                 # weights of one layer; vectors are f32, borrowed from the mapping
-    pn_group input                       # q|k|v (channels, n_embd), z (values, n_embd), beta and alpha (n_v_head, n_embd)
+    pn_group input                       # q|k|v (channels, n_embd), z (values, n_embd), beta, alpha (n_v_head, n_embd)
     const float *conv                    # (channels, taps)
     const float *a                       # (n_v_head,) not above 0: decay = exp(a * softplus(alpha + dt))
     const float *dt                      # (n_v_head,)
@@ -62,7 +62,7 @@ cdef inline size_t deltanet_s_size(const pn_deltanet_dims *d) noexcept nogil:
 # nogil. Bytes of scratch that one rank needs.
 cdef size_t deltanet_scratch(const pn_deltanet_dims *d) noexcept nogil
 # nogil. The step's products are whole. This rank's share of the recurrence of layer `slot` (counted among the DeltaNet
-# layers): advances the states and overwrites z; the next barrier makes it whole. single: a one-token step, whose share is
-# fixed; others take heads as they become free and use one of the team's counters.
+# layers): advances the states and overwrites z; the next barrier makes it whole. single: a one-token step, whose share
+# is fixed; others take heads as they become free and use one of the team's counters.
 cdef void deltanet_mix(pn_team *team, const pn_deltanet *w, const pn_deltanet_step *step, int slot, bint single,
                        uint8_t *scratch) noexcept nogil

@@ -1,7 +1,7 @@
 """Gated DeltaNet: the recurrent token mixer of the Qwen3.5 family (see deltanet.pxd for the contract).
 
-A unit of work is one key head of one sequence with the value heads that read it: its channels of the convolution and its
-matrices S belong to nobody else, so units need no order among them.
+A unit of work is one key head of one sequence with the value heads that read it: its channels of the convolution and
+its matrices S belong to nobody else, so units need no order among them.
 """
 from libc.math cimport sqrt
 from libc.stdint cimport uint8_t

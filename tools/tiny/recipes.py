@@ -26,7 +26,7 @@ class Recipe:
     types: dict[str, Q] = field(default_factory=dict)  # GGUF tensor name (or its last part) -> type; F32 when absent
     fused_qkv: bool = False
     omit: frozenset[str] = frozenset()  # keys left to their defaults
-    notice_weights: dict[str, object] = field(default_factory=dict)  # mistake -> (state, config) -> weights that make it
+    notice_weights: dict[str, object] = field(default_factory=dict)  # mistake -> its weights, from (state, config)
     n_mtp: int = 0  # drafting blocks behind the layers
     n_long: int = 0  # length of a second prompt, of which only some positions' logits are kept
 
@@ -133,8 +133,8 @@ RECIPES = [
     ),
     Recipe(
         "qwen35", qwen35.config(tie_word_embeddings=True), "qwen35",
-        "Gated DeltaNet with three value heads a key head, gated attention every fourth layer, a quarter of head_dim 32 "
-        "rotated, heads that forget and heads that remember", 11, pre="qwen35", n_long=512,
+        "Gated DeltaNet with three value heads a key head, gated attention every fourth layer, a quarter of head_dim "
+        "32 rotated, heads that forget and heads that remember", 11, pre="qwen35", n_long=512,
         notice={"all dimensions rotated": {"rope_parameters": {
                     "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0,
                     "mrope_section": [2, 1, 1]}},
@@ -149,8 +149,8 @@ RECIPES = [
                       linear_conv_kernel_dim=3, num_key_value_heads=1,
                       layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"]),
         "qwen35moe",
-        "twelve experts of which three are used, a wider shared expert behind its gate, a list of the recurrent layers, "
-        "a drafting block behind the layers, three taps, key heads wider than value heads", 12,
+        "twelve experts of which three are used, a wider shared expert behind its gate, a list of the recurrent "
+        "layers, a drafting block behind the layers, three taps, key heads wider than value heads", 12,
         pre="qwen35", n_mtp=1, n_long=512,
         notice={"two experts used": {"num_experts_per_tok": 2}, "four experts used": {"num_experts_per_tok": 4}},
         notice_weights={"grouped value heads": qwen35.untiled, "gates after all queries": qwen35.flat_gate},

@@ -1,4 +1,5 @@
-# Qwen3.5: Gated DeltaNet layers with a gated attention layer in between, dense (`qwen35`) or with experts (`qwen35moe`).
+# Qwen3.5: Gated DeltaNet layers with a gated attention layer in between, dense (`qwen35`) or with experts
+# (`qwen35moe`).
 from libc.stdint cimport uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
@@ -18,7 +19,7 @@ cdef struct pn_qwen35moe_layer:
     bint recurrent                       # Gated DeltaNet, else attention
     int slot                             # its place among the layers of its kind: in the states, in the KV cache
     pn_deltanet delta                    # of a recurrent layer
-    pn_group qkv                         # q and gate (n_head * 2 * head_dim, n_embd), a head's query before its gate; k, v
+    pn_group qkv                         # q with gates (n_head * 2 * head_dim, n_embd), a head's query first; k, v
     const float *q_norm                  # (head_dim,)
     const float *k_norm                  # (head_dim,)
     pn_group out                         # (n_embd, n_head * head_dim)
@@ -58,12 +59,12 @@ cdef struct pn_qwen35moe_work:           # buffers of one run
     int n_tok                            # most tokens
     int n_out                            # most tokens whose logits are wanted
     int n_ranks
-    float *qg                            # (n_tok, n_head * 2 * head_dim) queries and gates; up to heads, memory is shared
+    float *qg                            # (n_tok, n_head * 2 * head_dim) queries and gates
     float *q                             # (n_tok, n_head * head_dim) normed and rotated queries
     float *k                             # (n_tok, n_kv_head * head_dim)
     float *v                             # (n_tok, n_kv_head * head_dim)
     float *heads                         # (n_tok, n_head * head_dim) attention's result
-    float *qkv                           # (n_tok, channels) of a recurrent layer; up to alpha, in the same memory
+    float *qkv                           # (n_tok, channels) of a recurrent layer; up to alpha, in the memory of qg to heads
     float *z                             # (n_tok, values) gates, then the recurrence's result
     float *beta                          # (n_tok, n_v_head)
     float *alpha                         # (n_tok, n_v_head)

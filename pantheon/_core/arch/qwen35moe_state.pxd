@@ -2,8 +2,8 @@
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model, pn_state
 
-# nogil. The environment's say in a new state of `qwen35moe`: positions allowed by QWEN35_MAX_SEQ, at most the model's own
-# and PN_QWEN35MOE_MAX_SEQ_CAP; q4_0 unless QWEN35_KV_Q4 is 0, when the caller leaves the type open.
+# nogil. The environment's say in a new state of `qwen35moe`: positions allowed by QWEN35_MAX_SEQ, at most the model's
+# own and PN_QWEN35MOE_MAX_SEQ_CAP; q4_0 unless QWEN35_KV_Q4 is 0, when the caller leaves the type open.
 cdef int qwen35moe_max_seq(const pn_config *c) noexcept nogil
 cdef bint qwen35moe_kv_q4() noexcept nogil
 # nogil. Bytes of a state without making one; type may be PN_KV_DEFAULT.

@@ -1,5 +1,4 @@
 """Sequence state of Qwen3.5 (see qwen35moe_state.pxd for the contract)."""
-from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free, strtol
 from libc.string cimport memcpy, memset, strcmp
 
@@ -17,7 +16,6 @@ from pantheon._core.types cimport (
     pn_kv_type,
     pn_model,
     pn_state,
-    tm_tensor,
 )
 
 cdef extern from "stdlib.h" nogil:
