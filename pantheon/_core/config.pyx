@@ -1,6 +1,6 @@
 """pn_config: reading it from GGUF metadata and refusing what no model can be.
 
-Keys and defaults: section 1 of the transformer notes in docs/formats.md. Nothing downstream re-checks these numbers, so
+Keys and defaults are those that llama.cpp gives them. Nothing downstream re-checks these numbers, so
 every size that later becomes an allocation, a divisor or an index is bounded here.
 """
 import math

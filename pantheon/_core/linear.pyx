@@ -143,7 +143,7 @@ cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, in
 
 
 cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
-    cdef int i, t
+    cdef int i
     cdef const pn_type_ops *ops
     if x.n_tok == 1:
         return

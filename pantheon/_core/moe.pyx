@@ -326,7 +326,8 @@ cdef void gather_vector(pn_moe_rank *own, const pn_group *g, const pn_input *x, 
     for k in range(PN_ACT_KINDS):
         if not g.kinds[k]:
             continue
-        start, to = &x.act[k], &own.gather.act[k]
+        start = &x.act[k]
+        to = &own.gather.act[k]
         if k == <int>PN_ACT_F32:
             copy_vector(own.gathered, start.f, i, t, n * sizeof(float))
         elif k == <int>PN_ACT_Q32:
