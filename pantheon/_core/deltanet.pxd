@@ -28,7 +28,7 @@ cdef struct pn_deltanet:                 # weights of one layer; vectors are f32
 
 cdef struct pn_deltanet_state:           # of one sequence, all layers; borrowed from its owner, zero at the start
     float *conv                          # (n_layer, taps - 1, channels) inputs of the convolution, oldest first
-    float *s                             # (n_layer, n_v_head, k_dim, v_dim)
+    float *s                             # (n_layer, n_v_head, k_dim, v_dim), a head in the layout of kernels.h
 
 cdef struct pn_deltanet_run:             # consecutive tokens of one sequence
     pn_deltanet_state *state

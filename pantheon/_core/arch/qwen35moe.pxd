@@ -64,7 +64,7 @@ cdef struct pn_qwen35moe_work:           # buffers of one run
     float *k                             # (n_tok, n_kv_head * head_dim)
     float *v                             # (n_tok, n_kv_head * head_dim)
     float *heads                         # (n_tok, n_head * head_dim) attention's result
-    float *qkv                           # (n_tok, channels) of a recurrent layer; up to alpha, in the memory of qg to heads
+    float *qkv                           # (n_tok, channels) of a recurrent layer; up to alpha, in the memory above
     float *z                             # (n_tok, values) gates, then the recurrence's result
     float *beta                          # (n_tok, n_v_head)
     float *alpha                         # (n_tok, n_v_head)

@@ -70,6 +70,7 @@ enum { PN_PANEL = 16 };
 typedef enum pn_kv_kind { PN_KVK_F16 = 0, PN_KVK_F32 = 1, PN_KVK_Q8_0 = 2, PN_KVK_Q4_0 = 3, PN_KVK_COUNT = 4 } pn_kv_kind;
 
 enum { PN_ATTN_TILE = 64 };
+enum { PN_DELTA_COLUMNS = 32 };
 
 /* Query rows that read one cache head: the heads of a group times the tokens of a chunk. */
 typedef struct pn_attn_rows {
@@ -132,7 +133,8 @@ typedef struct pn_kernels {
     void (*delta_gates)(const float *alpha, const float *beta, const float *a, const float *dt, int n, float *decay,
                         float *rate);
     /* One token of the gated delta rule of one head, state S (dk, dv):
-     * S *= decay;  S += k (rate * (v - S^T k))^T;  o = S^T q. Sums run over the rows of S from 0 on. */
+     * S *= decay;  S += k (rate * (v - S^T k))^T;  o = S^T q. Sums run over the rows of S from 0 on. S is stored in
+     * groups of PN_DELTA_COLUMNS columns, the last one of what is left, each with its rows one after the other. */
     void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
                        int dv, float *o);
 } pn_kernels;

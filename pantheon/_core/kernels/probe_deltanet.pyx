@@ -4,7 +4,9 @@ Arrays are C-contiguous float32 and are changed in place where the C function do
 """
 import numpy as np
 
-from pantheon._core.kernels.table cimport pn_kernels, pn_kernels_level
+from pantheon._core.kernels.table cimport PN_DELTA_COLUMNS, pn_kernels, pn_kernels_level
+
+COLUMNS = PN_DELTA_COLUMNS
 
 cdef enum:
     MAX_TAPS = 16
@@ -56,7 +58,7 @@ def delta_gates(str level, const float[::1] alpha, const float[::1] beta, const 
 
 def delta_step(str level, float[:, ::1] state, const float[::1] q, const float[::1] k, const float[::1] v, float decay,
                float rate):
-    """(dv,) output of one token of one head; state (dk, dv) is changed."""
+    """(dv,) output of one token of one head; state, the memory of (dk, dv) in groups of columns, is changed."""
     cdef const pn_kernels *table = pn_kernels_level(level)
     _same(state.shape[0], q, k)
     _same(state.shape[1], v)

@@ -19,6 +19,7 @@ cdef extern from "kernels.h" nogil:
     enum:
         PN_PANEL
         PN_ATTN_TILE
+        PN_DELTA_COLUMNS
 
     ctypedef struct pn_act:
         int n

@@ -67,11 +67,14 @@ static void conv_silu(const float *w, const float *const *rows, int taps, int n,
     }
 }
 
-/* What one token adds to the columns at s: n_vec registers of them, each under mask. Loads and stores of a whole
- * register cost the same under an all-ones mask as without one. */
-static inline __attribute__((always_inline)) void columns(float *s, const float *q, const float *k, const float *v,
-                                                          float decay, float rate, int dk, int dv, float *o,
-                                                          const int n_vec, __m256i mask)
+#define LOAD(p) (whole ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, mask))
+#define STORE(p, v) (whole ? _mm256_storeu_ps(p, v) : _mm256_maskstore_ps(p, mask, v))
+
+/* One token of n_vec registers of columns that start at s; a row is `stride` long. Four registers keep the loop over the
+ * rows short of its latency, and their group of the state within the first cache. */
+static inline __attribute__((always_inline)) void columns(float *s, int stride, const float *q, const float *k,
+                                                          const float *v, float decay, float rate, int dk, float *o,
+                                                          const int n_vec, const int whole, __m256i mask)
 {
     __m256 delta[4], out[4], keep = _mm256_set1_ps(decay);
     for (int j = 0; j < n_vec; j++)
@@ -79,37 +82,38 @@ static inline __attribute__((always_inline)) void columns(float *s, const float 
     for (int i = 0; i < dk; i++) {
         __m256 ki = _mm256_set1_ps(k[i]);
         for (int j = 0; j < n_vec; j++)
-            delta[j] = _mm256_fmadd_ps(_mm256_maskload_ps(s + (size_t)i * dv + 8 * j, mask), ki, delta[j]);
+            delta[j] = _mm256_fmadd_ps(LOAD(s + (size_t)i * stride + 8 * j), ki, delta[j]);
     }
     for (int j = 0; j < n_vec; j++) {
-        delta[j] = _mm256_fnmadd_ps(keep, delta[j], _mm256_maskload_ps(v + 8 * j, mask));
+        delta[j] = _mm256_fnmadd_ps(keep, delta[j], LOAD(v + 8 * j));
         delta[j] = _mm256_mul_ps(delta[j], _mm256_set1_ps(rate));
     }
     for (int i = 0; i < dk; i++) {
         __m256 ki = _mm256_set1_ps(k[i]), qi = _mm256_set1_ps(q[i]);
-        float *row = s + (size_t)i * dv;
+        float *row = s + (size_t)i * stride;
         for (int j = 0; j < n_vec; j++) {
-            __m256 kept = _mm256_mul_ps(keep, _mm256_maskload_ps(row + 8 * j, mask));
-            __m256 next = _mm256_fmadd_ps(ki, delta[j], kept);
-            _mm256_maskstore_ps(row + 8 * j, mask, next);
+            __m256 next = _mm256_fmadd_ps(ki, delta[j], _mm256_mul_ps(keep, LOAD(row + 8 * j)));
+            STORE(row + 8 * j, next);
             out[j] = _mm256_fmadd_ps(next, qi, out[j]);
         }
     }
     for (int j = 0; j < n_vec; j++)
-        _mm256_maskstore_ps(o + 8 * j, mask, out[j]);
+        STORE(o + 8 * j, out[j]);
 }
 
 static void delta_step(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
                        int dv, float *o)
 {
-    const __m256i whole = _mm256_set1_epi32(-1);
-    int c = 0;
-    for (; c + 32 <= dv; c += 32)
-        columns(state + c, q, k, v + c, decay, rate, dk, dv, o + c, 4, whole);
-    for (; c + 8 <= dv; c += 8)
-        columns(state + c, q, k, v + c, decay, rate, dk, dv, o + c, 1, whole);
-    if (c < dv)
-        columns(state + c, q, k, v + c, decay, rate, dk, dv, o + c, 1, pn_lanes_mask(dv - c));
+    const __m256i all = _mm256_set1_epi32(-1);
+    int c0 = 0;
+    for (; c0 + PN_DELTA_COLUMNS <= dv; c0 += PN_DELTA_COLUMNS)
+        columns(state + (size_t)c0 * dk, PN_DELTA_COLUMNS, q, k, v + c0, decay, rate, dk, o + c0, 4, 1, all);
+    float *group = state + (size_t)c0 * dk;
+    int n = dv - c0, c = 0;
+    for (; c + PN_LANES <= n; c += PN_LANES)
+        columns(group + c, n, q, k, v + c0 + c, decay, rate, dk, o + c0 + c, 1, 1, all);
+    if (c < n)
+        columns(group + c, n, q, k, v + c0 + c, decay, rate, dk, o + c0 + c, 1, 0, pn_lanes_mask(n - c));
 }
 
 void pn_avx2_deltanet(pn_kernels *k)

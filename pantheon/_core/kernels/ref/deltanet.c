@@ -1,7 +1,7 @@
 /* The gated delta rule and its gates: the definition.
  *
  * Every column of a head's state is a recurrence of its own, and its sums run over the rows in order, so columns may be
- * worked on in groups of any width. Exponentials are those of exp.h; a fused multiply-add is written as fmaf.
+ * worked on in any number at once. Exponentials are those of exp.h; a fused multiply-add is written as fmaf.
  */
 #include <math.h>
 
@@ -50,29 +50,23 @@ static void delta_gates(const float *alpha, const float *beta, const float *a, c
     }
 }
 
-/* Groups of columns keep the walk along a row short of the next one; their number is no part of the definition. */
-enum { COLUMNS = 32 };
-
 static void delta_step(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
                        int dv, float *o)
 {
-    for (int c0 = 0; c0 < dv; c0 += COLUMNS) {
-        int n = dv - c0 < COLUMNS ? dv - c0 : COLUMNS;
-        float delta[COLUMNS] = {0}, out[COLUMNS] = {0};
-        for (int i = 0; i < dk; i++) {
-            const float *row = state + (size_t)i * dv + c0;
+    for (int c0 = 0; c0 < dv; c0 += PN_DELTA_COLUMNS) {
+        int n = dv - c0 < PN_DELTA_COLUMNS ? dv - c0 : PN_DELTA_COLUMNS;
+        float delta[PN_DELTA_COLUMNS] = {0}, out[PN_DELTA_COLUMNS] = {0};
+        float *group = state + (size_t)c0 * dk;
+        for (int i = 0; i < dk; i++)
             for (int c = 0; c < n; c++)
-                delta[c] = fmaf(row[c], k[i], delta[c]);
-        }
+                delta[c] = fmaf(group[i * n + c], k[i], delta[c]);
         for (int c = 0; c < n; c++)
             delta[c] = fmaf(-decay, delta[c], v[c0 + c]) * rate;
-        for (int i = 0; i < dk; i++) {
-            float *row = state + (size_t)i * dv + c0;
+        for (int i = 0; i < dk; i++)
             for (int c = 0; c < n; c++) {
-                row[c] = fmaf(k[i], delta[c], decay * row[c]);
-                out[c] = fmaf(row[c], q[i], out[c]);
+                group[i * n + c] = fmaf(k[i], delta[c], decay * group[i * n + c]);
+                out[c] = fmaf(group[i * n + c], q[i], out[c]);
             }
-        }
         for (int c = 0; c < n; c++)
             o[c0 + c] = out[c];
     }
