@@ -36,7 +36,7 @@ from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport PN_MODEL_MAX_DIES, PN_ROPE_NEOX, pn_arch, pn_config, pn_model, pn_state, tm_tensor
 
 cdef enum:
-    PREFILL_WINDOW = 256                 # most tokens of one pass
+    PREFILL_WINDOW = 512                 # most tokens of one pass: many, as experts see few of them
 
 # What a run says of its sequences, on the caller's stack.
 cdef struct qwen_sequences:
