@@ -38,6 +38,9 @@ from pantheon._core.engine cimport (
     pn_state_n_ctx,
     pn_state_new_ex,
     pn_state_reset,
+    pn_state_restore,
+    pn_state_snapshot,
+    pn_state_snapshot_bytes,
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
@@ -81,15 +84,28 @@ cdef class ModelHandle:
 
 @cython.final
 cdef class Checkpoint:
-    """A place that a state can go back to; valid until the state is truncated or reset to before it."""
+    """A place that a state can go back to; valid until the state is reset, or truncated or restored to before it.
+
+    Where the KV cache is all of a state it holds nothing; a recurrent state is copied.
+    """
     cdef readonly int pos
     cdef readonly object state           # weak reference
+    cdef void *snapshot                  # (size,) owned; NULL: none is needed, or the checkpoint is no longer valid
+    cdef size_t size
     cdef object __weakref__
+
+    def __dealloc__(self):
+        free(self.snapshot)
+
+    cdef void drop(self) noexcept:
+        free(self.snapshot)
+        self.snapshot = NULL
+        self.size = 0
 
     @property
     def nbytes(self):
-        """Bytes held beyond the state's own: none, the cache of a transformer still has the positions."""
-        return 0
+        """Bytes held beyond the state's own; 0 once it is no longer valid."""
+        return self.size
 
     @property
     def valid(self):
@@ -249,7 +265,8 @@ cdef class ModelBase:
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
 
-        kv_type: "f16" (default), "f32", "q8_0" or "q4_0". ValueError naming the argument; MemoryError.
+        kv_type: "f16" (default), "f32", "q8_0" or "q4_0" (default of qwen35moe unless QWEN35_KV_Q4 is 0).
+        ValueError naming the argument; MemoryError.
         """
         cdef State state = State.__new__(State)
         cdef pn_model *model = self.ptr()
@@ -459,30 +476,57 @@ cdef class State:
     def reset(self):
         """Empties the state: cache zeroed as far as it was used, position 0."""
         pn_state_reset(self.idle())
-        self.checkpoints.clear()
+        self.forget(-1)
 
     def truncate(self, int pos):
-        """Forgets the positions from pos on; ValueError unless 0 <= pos <= self.pos."""
+        """Forgets the positions from pos on; ValueError unless 0 <= pos <= self.pos, and where the state is recurrent:
+        use a checkpoint there."""
         if pn_state_truncate(self.idle(), pos) != 0:
             raise ValueError(pn_last_error().decode())
+        self.forget(pos)
+
+    cdef void forget(self, int pos):
+        """Ends the checkpoints behind pos: what their positions held is about to be overwritten."""
         for checkpoint in list(self.checkpoints):
-            if checkpoint.pos > pos:
+            if (<Checkpoint>checkpoint).pos > pos:
                 self.checkpoints.discard(checkpoint)
+                (<Checkpoint>checkpoint).drop()
 
     def checkpoint(self):
-        """Remembers where the state is now, for restore."""
+        """Remembers where the state is now, for restore. MemoryError; RuntimeError when an interrupted call left a
+        recurrent state between two positions."""
         cdef Checkpoint c = Checkpoint.__new__(Checkpoint)
-        c.pos = self.idle().pos
+        cdef pn_state *s = self.idle()
+        cdef int status
+        c.pos = s.pos
         c.state = weakref.ref(self)
+        c.size = pn_state_snapshot_bytes(s)
+        if c.size > 0:
+            c.snapshot = malloc(c.size)
+            if c.snapshot == NULL:
+                raise MemoryError(f"checkpoint of {c.size:,} bytes")
+            self.busy = True
+            with nogil:
+                status = pn_state_snapshot(s, c.snapshot)
+            self.busy = False
+            if status != 0:
+                raise RuntimeError(pn_last_error().decode())
         self.checkpoints.add(c)
         return c
 
     def restore(self, Checkpoint checkpoint not None):
         """Goes back to a checkpoint of this state; ValueError when it is another state's or no longer valid."""
-        self.idle()
+        cdef pn_state *s = self.idle()
+        cdef int status
         if checkpoint not in self.checkpoints:
             raise ValueError("the checkpoint is another state's, or the state was reset or truncated to before it")
-        self.truncate(checkpoint.pos)
+        self.busy = True
+        with nogil:
+            status = pn_state_restore(s, checkpoint.snapshot, checkpoint.pos)
+        self.busy = False
+        if status != 0:
+            raise ValueError(pn_last_error().decode())
+        self.forget(checkpoint.pos)
 
     @property
     def embd_override(self):

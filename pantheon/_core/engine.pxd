@@ -60,6 +60,12 @@ cdef void pn_state_reset(pn_state *state) noexcept nogil
 cdef void pn_state_free(pn_state *state) noexcept nogil
 # nogil. Forgets the positions from pos on; 0, or -1 when pos is not in 0..state.pos or the architecture cannot go back.
 cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil
+# nogil. Going back to where a state has been. A snapshot is pn_state_snapshot_bytes long, 0 where the KV cache is all;
+# it brings the state back to the position that it was taken at, as long as the cache still holds the positions before
+# it: restoring an earlier one, truncating to before it or a reset ends it. 0 or -1.
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil
 # nogil. Positions that fit; KV type in use; bytes held.
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil
 cdef pn_kv_type pn_state_kv_type(const pn_state *state) noexcept nogil

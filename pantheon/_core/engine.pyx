@@ -10,6 +10,7 @@ from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.phi cimport pn_phi_ops
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport pn_set_error
@@ -30,6 +31,8 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN2MOE,
     PN_ARCH_QWEN3,
     PN_ARCH_QWEN3MOE,
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -66,6 +69,8 @@ registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
 registry[9] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
 registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
 registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
+registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
+registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -352,6 +357,21 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
         pn_set_error(b"cannot truncate to position %lld: the state holds %lld", pos, state.pos)
         return -1
     return ops_of_state(state).state_truncate(state, pos)
+
+
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
+
+
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot(state, out) if ops.state_snapshot != NULL else 0
+
+
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_restore(state, snapshot, pos) if ops.state_restore != NULL else pn_state_truncate(state, pos)
 
 
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:

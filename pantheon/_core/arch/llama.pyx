@@ -869,6 +869,9 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.state_reset = state_reset
     ops.state_free = state_free
     ops.state_truncate = state_truncate
+    ops.state_snapshot_bytes = NULL
+    ops.state_snapshot = NULL
+    ops.state_restore = NULL
     ops.state_n_ctx = state_n_ctx
     ops.state_kv_type = state_kv_type
     ops.state_bytes = state_bytes
