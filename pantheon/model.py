@@ -83,6 +83,12 @@ class Model(ModelBase):
             return self._tokenizer
 
     def _build_tokenizer(self) -> Tokenizer:
+        if self.arch == "rwkvx":
+            from pantheon.text.rwkv import WorldTokenizer
+
+            if self.vocab_path is None:
+                raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path")
+            return WorldTokenizer.from_file(self.vocab_path, self.n_vocab)
         if self._hf_folder is None:
             from pantheon.text.tokenizer import Tokenizer
 

@@ -19,6 +19,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pantheon._core.arch.ops cimport pn_arch_weights
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
 from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
     pn_arch_name,
@@ -203,6 +204,17 @@ cdef class ModelBase:
     def arch_name(self):
         """Name of the architecture's registry row."""
         return pn_arch_name(self.ptr()).decode()
+
+    @property
+    def vocab_path(self):
+        """World vocabulary that load() was given, or None."""
+        cdef const char *path = pn_rwkvx_vocab_path(self.ptr())
+        return os.fsdecode(<bytes>path) if path != NULL else None
+
+    @property
+    def whole_prompts(self):
+        """Whether a prompt must be one prefill, because two give another result than one (RWKV-X in memory mode)."""
+        return pn_rwkvx_whole_prompts(self.ptr())
 
     @property
     def container(self):

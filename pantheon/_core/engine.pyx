@@ -8,6 +8,7 @@ from libc.string cimport memcmp, memcpy, strdup
 from pantheon._core.arch.llama cimport pn_llama_load_safetensors, pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.phi cimport pn_phi_ops
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
@@ -33,6 +34,7 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN3MOE,
     PN_ARCH_QWEN35,
     PN_ARCH_QWEN35MOE,
+    PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -71,6 +73,7 @@ registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
 registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
 registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
 registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
+registry[14] = pn_rwkvx_ops()
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -227,7 +230,7 @@ cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     return 0
 
 
-cdef int load_file(pn_model *model, str path, str config_path, str vocab_path) except -1:
+cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, const pn_load_opts *opts) except -1:
     """Branches on the container: safetensors with a config.json, safetensors alone (RWKV-X), GGUF."""
     if os.path.isdir(path) and config_path is None and os.path.exists(os.path.join(path, "config.json")):
         config_path = os.path.join(path, "config.json")
@@ -238,8 +241,9 @@ cdef int load_file(pn_model *model, str path, str config_path, str vocab_path) e
             if vocab_path is not None:
                 raise ValueError(f"{path}: vocab_path belongs to RWKV-X models, which have no config_path")
             return load_hf(model, path, config_path)
-        raise ValueError(f"{path}: a safetensors model needs config_path, the config.json of its folder; "
-                         "or give the folder as the path")
+        pn_rwkvx_load(model, path, opts)
+        model.forward = ops_of(model).forward
+        return 0
     if config_path is not None or vocab_path is not None:
         raise ValueError(f"{path}: config_path and vocab_path belong to safetensors models")
     return load_gguf(model, path)
@@ -275,8 +279,8 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
             raise MemoryError()
         record_dies(model, dies, n_dies)
         load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
-                  path_text(opts.vocab_path if opts != NULL else NULL))
-        if opts != NULL and opts.quantize:
+                  path_text(opts.vocab_path if opts != NULL else NULL), opts)
+        if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         model.pool = fw_pool_get()
         pn_model_set_threads(model, default_threads())

@@ -24,7 +24,8 @@ ctypedef enum pn_arch:                   # one value per registry row
     PN_ARCH_BITNET_25 = 11               # the same under a fork's name
     PN_ARCH_QWEN35 = 12
     PN_ARCH_QWEN35MOE = 13
-    PN_ARCH_COUNT = 14
+    PN_ARCH_RWKVX = 14
+    PN_ARCH_COUNT = 15
 
 ctypedef enum pn_chat_style:
     PN_CHAT_NONE = 0

@@ -26,7 +26,10 @@ class Tokenizer:
     bos_id, eos_id id or None
     eog_ids        ids that end a generation
     add_bos        whether encode() starts with BOS by default
+    chat_stops     texts that end an answer to a chat, where no token does
     """
+
+    chat_stops: tuple[str, ...] = ()
 
     def __init__(self, metadata: Mapping[str, Any], n_vocab: int):
         """metadata: GGUF keys (.get); n_vocab: width of the logits. ValueError names the key that is wrong."""

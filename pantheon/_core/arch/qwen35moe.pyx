@@ -243,6 +243,7 @@ cdef void unload(pn_model *model) noexcept nogil:
 
 cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil:
     cdef pn_arch_ops ops
+    memset(&ops, 0, sizeof(ops))
     ops.name = name
     ops.arch = arch
     ops.rope_kind = PN_ROPE_NEOX

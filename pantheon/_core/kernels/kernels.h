@@ -103,6 +103,20 @@ typedef struct pn_kv_ops {
     void (*attn_tile)(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
 } pn_kv_ops;
 
+enum { PN_RWKV_HEAD = 64 };
+
+/* One head of one token of an RWKV-7 time mix, from the matrix products to the input of the output matrix. Arrays are
+ * (64,) f32 unless said otherwise. */
+typedef struct pn_rwkv7_step {
+    const float *r, *k, *v;     /* receptance, key, value as multiplied */
+    const float *w, *a, *g;     /* decay, in-context rate (without their biases) and gate, from their LoRAs */
+    const float *mix, *v_first; /* value residual, from its LoRA, and block 0's v; NULL in block 0 */
+    const float *w0, *a0, *v0, *k_k, *k_a, *r_k, *ln_w, *ln_b; /* weights of the head; v0 only with mix */
+    float *state;               /* (64 keys, 64 values), updated */
+    float *k_out, *v_out;       /* key and value as the state took them; NULL: not wanted */
+    float *y;
+} pn_rwkv7_step;
+
 typedef struct pn_kernels {
     const char *level;
     pn_type_ops type[PN_TYPE_COUNT];
@@ -142,6 +156,17 @@ typedef struct pn_kernels {
      * groups of PN_DELTA_COLUMNS columns, the last one of what is left, each with its rows one after the other. */
     void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
                        int dv, float *o);
+    /* RWKV: y = x + (before - x) * mix; y = tanh(x); y = sigmoid(x); x = max(x, 0)^2. x and y may be the same. */
+    void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y);
+    void (*rwkv_tanh)(const float *x, int n, float *y);
+    void (*rwkv_sigmoid)(const float *x, int n, float *y);
+    void (*rwkv_relu_sqr)(float *x, int n);
+    void (*rwkv7_head)(const pn_rwkv7_step *step);
+    /* sum over j of (v[j] - sum_i state[j][i] * k[i])^2: how badly the state restores one token's values */
+    float (*rwkv7_loss)(const float *state, const float *k, const float *v);
+    /* int8 with one scale per row, made at load: f32 scale, n codes. Not a type of any file. */
+    pn_type_ops row8;
+    void (*row8_quantize)(const float *x, int n, uint8_t *row);
 } pn_kernels;
 
 /* A level's entry: overwrites the entries that it has of its own. */

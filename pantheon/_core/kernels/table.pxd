@@ -20,6 +20,7 @@ cdef extern from "kernels.h" nogil:
         PN_PANEL
         PN_ATTN_TILE
         PN_DELTA_COLUMNS
+        PN_RWKV_HEAD
 
     ctypedef struct pn_act:
         int n
@@ -68,6 +69,28 @@ cdef extern from "kernels.h" nogil:
         void (*store_v)(uint8_t *v, int pos, int head_dim, const float *x) noexcept nogil
         void (*attn_tile)(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile) noexcept nogil
 
+    ctypedef struct pn_rwkv7_step:
+        const float *r
+        const float *k
+        const float *v
+        const float *w
+        const float *a
+        const float *g
+        const float *mix
+        const float *v_first
+        const float *w0
+        const float *a0
+        const float *v0
+        const float *k_k
+        const float *k_a
+        const float *r_k
+        const float *ln_w
+        const float *ln_b
+        float *state
+        float *k_out
+        float *v_out
+        float *y
+
     ctypedef void (*pn_quantize_fn)(pn_act *x, int t) noexcept nogil
 
     ctypedef struct pn_kernels:
@@ -93,6 +116,14 @@ cdef extern from "kernels.h" nogil:
                             float *rate) noexcept nogil
         void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate,
                            int dk, int dv, float *o) noexcept nogil
+        void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y) noexcept nogil
+        void (*rwkv_tanh)(const float *x, int n, float *y) noexcept nogil
+        void (*rwkv_sigmoid)(const float *x, int n, float *y) noexcept nogil
+        void (*rwkv_relu_sqr)(float *x, int n) noexcept nogil
+        void (*rwkv7_head)(const pn_rwkv7_step *step) noexcept nogil
+        float (*rwkv7_loss)(const float *state, const float *k, const float *v) noexcept nogil
+        pn_type_ops row8
+        void (*row8_quantize)(const float *x, int n, uint8_t *row) noexcept nogil
 
 # nogil: the table in force, the highest level that this machine runs or the one that PANTHEON_CPU named. Never NULL.
 cdef const pn_kernels *pn_kernels_active() noexcept nogil
