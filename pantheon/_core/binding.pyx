@@ -277,7 +277,8 @@ cdef class ModelBase:
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
 
-        kv_type: "f16" (default), "f32", "q8_0" or "q4_0" (default of qwen35moe unless QWEN35_KV_Q4 is 0). ValueError naming the argument; MemoryError.
+        kv_type: "f16" (default), "f32", "q8_0" or "q4_0" (default of qwen35moe unless QWEN35_KV_Q4 is 0).
+        ValueError naming the argument; MemoryError.
         """
         cdef State state = State.__new__(State)
         cdef pn_model *model = self.ptr()

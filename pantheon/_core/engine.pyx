@@ -11,6 +11,7 @@ from pantheon._core.arch.phi cimport pn_phi_ops
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport pn_set_error
@@ -31,6 +32,8 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN2MOE,
     PN_ARCH_QWEN3,
     PN_ARCH_QWEN3MOE,
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
     PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
@@ -68,7 +71,9 @@ registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
 registry[9] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
 registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
 registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
-registry[12] = pn_rwkvx_ops()
+registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
+registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
+registry[14] = pn_rwkvx_ops()
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:

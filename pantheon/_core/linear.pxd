@@ -12,7 +12,7 @@ from pantheon._core.tensor cimport pn_matrix
 from pantheon._core.types cimport fw_pool
 
 cdef enum:
-    GROUP_MAX = 3                        # matrices of a group
+    GROUP_MAX = 4                        # matrices of a group
     TOKENS_ALIGN = 12                    # ranks split tokens at multiples of this: of every tile's token count
 
 cdef struct pn_group:

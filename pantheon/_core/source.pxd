@@ -6,7 +6,7 @@ from pantheon._core.gguf cimport gguf_file
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.types cimport tm_tensor
 
-ctypedef enum pn_ternary_rule:           # how the matrices of a safetensors model are stored; spec/ternary.md section 2
+ctypedef enum pn_ternary_rule:           # how the matrices of a safetensors model are stored
     PN_TERNARY_NONE = 0
     PN_TERNARY_DIVIDE = 1                # packed codes; the product is divided by weight_scale
     PN_TERNARY_MULTIPLY = 2              # packed codes; the product is multiplied by weight_scale

@@ -98,24 +98,36 @@ cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
     return view
 
 
-cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str name, int n,
+cdef const float *values_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols, str shape,
                               bint optional) except? NULL:
     cdef tm_tensor *t = source_tensor(f, name)
     cdef const pn_type_ops *ops
     cdef float *copy
+    cdef int r
     if t == NULL and optional:
         return NULL
     name = source_name(f, name)
     if t == NULL:
-        raise ValueError(f"{path}: tensor {name} of shape ({n},) is missing")
-    if t.ne[0] != n or t.ne[1] != 1 or t.ne[2] != 1 or t.ne[3] != 1:
-        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({n},)")
+        raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
+    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
+        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
     if t.type == <int>PN_F32 and <size_t>t.data % sizeof(float) == 0:
         return <const float *>t.data
     ops = type_ops(t, path, name)
-    copy = <float *>owned_calloc(owned, n * sizeof(float))
-    ops.dequant(<const uint8_t *>t.data, copy, n)
+    copy = <float *>owned_calloc(owned, <size_t>rows * cols * sizeof(float))
+    for r in range(rows):
+        ops.dequant(<const uint8_t *>t.data + r * t.nb[1], copy + <size_t>r * cols, cols)
     return copy
+
+
+cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str name, int n,
+                              bint optional) except? NULL:
+    return values_load(owned, f, path, name, 1, n, f"({n},)", optional)
+
+
+cdef const float *table_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols,
+                             bint optional) except? NULL:
+    return values_load(owned, f, path, name, rows, cols, f"({rows}, {cols})", optional)
 
 
 cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1:

@@ -857,6 +857,7 @@ cdef size_t state_bytes(const pn_state *state) noexcept nogil:
 
 cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_kind) noexcept nogil:
     cdef pn_arch_ops ops
+    memset(&ops, 0, sizeof(ops))
     ops.name = name
     ops.arch = arch
     ops.rope_kind = rope_kind

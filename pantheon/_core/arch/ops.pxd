@@ -37,8 +37,9 @@ cdef struct pn_arch_ops:
     void (*state_free)(pn_state *state) noexcept nogil
     # nogil. Forgets everything from pos on; 0, or -1 with pn_last_error() where the architecture cannot.
     int (*state_truncate)(pn_state *state, int pos) noexcept nogil
-    # nogil. What a checkpoint keeps beside the positions in the KV cache: its bytes, a copy of it into `out`, and the way
-    # back to it at position pos. The last two: 0, or -1 with pn_last_error(). NULL: nothing, going back is truncating.
+    # nogil. What a checkpoint keeps beside the positions in the KV cache: its bytes, a copy of it into `out`, and the
+    # way back to it at position pos. The last two: 0, or -1 with pn_last_error(). NULL: nothing, going back is
+    # truncating.
     size_t (*state_snapshot_bytes)(const pn_state *state) noexcept nogil
     int (*state_snapshot)(const pn_state *state, void *out) noexcept nogil
     int (*state_restore)(pn_state *state, const void *snapshot, int pos) noexcept nogil

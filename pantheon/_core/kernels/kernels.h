@@ -75,6 +75,7 @@ enum { PN_PANEL = 16 };
 typedef enum pn_kv_kind { PN_KVK_F16 = 0, PN_KVK_F32 = 1, PN_KVK_Q8_0 = 2, PN_KVK_Q4_0 = 3, PN_KVK_COUNT = 4 } pn_kv_kind;
 
 enum { PN_ATTN_TILE = 64 };
+enum { PN_DELTA_COLUMNS = 32 };
 
 /* Query rows that read one cache head: the heads of a group times the tokens of a chunk. */
 typedef struct pn_attn_rows {
@@ -141,6 +142,20 @@ typedef struct pn_kernels {
     /* index of the largest element, lowest index on ties */
     int (*argmax)(const float *x, int n);
 
+    void (*sigmoid_mul)(float *x, const float *gate, int n);    /* x *= sigmoid(gate) */
+    /* y = x * (scale / sqrt(sum(x^2) + eps)).  x and y may be the same. */
+    void (*l2_norm)(const float *x, float eps, float scale, int n, float *y);
+    /* One token of a depthwise causal convolution of n channels: y[c] = silu(sum_j w[c * taps + j] * rows[j][c]); row
+     * taps - 1 is the token itself. */
+    void (*conv_silu)(const float *w, const float *const *rows, int taps, int n, float *y);
+    /* Gates of n heads of a gated delta rule: decay = exp(a * softplus(alpha + dt)) with a <= 0, rate = sigmoid(beta). */
+    void (*delta_gates)(const float *alpha, const float *beta, const float *a, const float *dt, int n, float *decay,
+                        float *rate);
+    /* One token of the gated delta rule of one head, state S (dk, dv):
+     * S *= decay;  S += k (rate * (v - S^T k))^T;  o = S^T q. Sums run over the rows of S from 0 on. S is stored in
+     * groups of PN_DELTA_COLUMNS columns, the last one of what is left, each with its rows one after the other. */
+    void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
+                       int dv, float *o);
     /* RWKV: y = x + (before - x) * mix; y = tanh(x); y = sigmoid(x); x = max(x, 0)^2. x and y may be the same. */
     void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y);
     void (*rwkv_tanh)(const float *x, int n, float *y);

@@ -19,6 +19,7 @@ cdef extern from "kernels.h" nogil:
     enum:
         PN_PANEL
         PN_ATTN_TILE
+        PN_DELTA_COLUMNS
         PN_RWKV_HEAD
 
     ctypedef struct pn_act:
@@ -108,6 +109,13 @@ cdef extern from "kernels.h" nogil:
         void (*rope_neox)(float *x, int n_head, int head_dim, const float *cs, int n_pair) noexcept nogil
         void (*attn_finish)(float *acc, float s, int head_dim) noexcept nogil
         int (*argmax)(const float *x, int n) noexcept nogil
+        void (*sigmoid_mul)(float *x, const float *gate, int n) noexcept nogil
+        void (*l2_norm)(const float *x, float eps, float scale, int n, float *y) noexcept nogil
+        void (*conv_silu)(const float *w, const float *const *rows, int taps, int n, float *y) noexcept nogil
+        void (*delta_gates)(const float *alpha, const float *beta, const float *a, const float *dt, int n, float *decay,
+                            float *rate) noexcept nogil
+        void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate,
+                           int dk, int dv, float *o) noexcept nogil
         void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y) noexcept nogil
         void (*rwkv_tanh)(const float *x, int n, float *y) noexcept nogil
         void (*rwkv_sigmoid)(const float *x, int n, float *y) noexcept nogil
