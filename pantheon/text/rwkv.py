@@ -44,8 +44,8 @@ class WorldTokenizer(Tokenizer):
         self.vocab = Vocab(
             model="rwkv", pre=None, texts=self._pieces,
             types=[TokenType.CONTROL] + [TokenType.NORMAL] * len(tokens), scores=None, merges=None,
-            ids={"eos": END_OF_TEXT}, eog_ids=frozenset((END_OF_TEXT,)), suppressed=frozenset(), add_bos=False, add_eos=False,
-            add_space_prefix=False, chat_template=None, name="RWKV World", n_vocab=n_vocab,
+            ids={"eos": END_OF_TEXT}, eog_ids=frozenset((END_OF_TEXT,)), suppressed=frozenset(), add_bos=False,
+            add_eos=False, add_space_prefix=False, chat_template=None, name="RWKV World", n_vocab=n_vocab,
         )  # fmt: skip
         self._special_ids = self.eog_ids = self.vocab.eog_ids
         self.bos_id, self.eos_id = None, END_OF_TEXT
