@@ -56,10 +56,9 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
     Raises ValueError for bad arguments, ContextFullError for a prompt that does not fit; at once, not at the first
     chunk.
     """
-    if not isinstance(prompt, str):
-        prompt = list(prompt)
-    chat = bool(prompt) and isinstance(prompt[0], dict)
-    ids = prompt_tokens(model, prompt)
+    items: Any = prompt if isinstance(prompt, str) else list(prompt)
+    chat = len(items) > 0 and isinstance(items[0], dict)
+    ids = prompt_tokens(model, items)
     if not ids:
         raise ValueError("prompt: there are no tokens in it")
     if max_tokens is not None and max_tokens < 1:

@@ -43,7 +43,7 @@ class WorldTokenizer(Tokenizer):
                 raise ValueError(f"{name}: byte {byte:#04x} is no token, so not every text could be encoded")
         self.vocab = Vocab(
             model="rwkv", pre=None, texts=self._pieces,
-            types=[TokenType.CONTROL] + [TokenType.NORMAL] * len(tokens), scores=None, merges=None,
+            types=[int(TokenType.CONTROL)] + [int(TokenType.NORMAL)] * len(tokens), scores=None, merges=None,
             ids={"eos": END_OF_TEXT}, eog_ids=frozenset((END_OF_TEXT,)), suppressed=frozenset(), add_bos=False,
             add_eos=False, add_space_prefix=False, chat_template=None, name="RWKV World", n_vocab=n_vocab,
         )  # fmt: skip

@@ -22,7 +22,7 @@ class Chunk:
 class Tokenizer:
     chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
     bos_id = eos_id = None
-    vocab = SimpleNamespace(texts=[])
+    vocab = SimpleNamespace(model="gpt2", texts=[])
 
     def encode(self, text):
         return list(text.encode())

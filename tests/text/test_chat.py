@@ -117,7 +117,9 @@ def test_no_control_token_from_outside(name, evil, bpe):
     assert specials(bpe, ids) == specials(bpe, harmless)
     assert len(specials(bpe, harmless)) > 2 or name == "style rwkv"    # which has words instead
     if name != "qwen3":
-        assert bpe.decode(ids, skip_special=False).count(evil) >= 1
+        # that style has no empty lines in a message
+        shown = evil.replace("\n\n", "\n") if name == "style rwkv" else evil
+        assert bpe.decode(ids, skip_special=False).count(shown) >= 1
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, *(f"style {s}" for s in STYLES)])
