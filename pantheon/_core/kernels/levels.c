@@ -56,10 +56,16 @@ static const pn_level_init AVXVNNI[] = {pn_avxvnni_tiles_q32, pn_avxvnni_tiles_k
 #endif
 
 #ifdef PN_HAVE_AVX512
+FAMILY(pn_avx512_floats);
+FAMILY(pn_avx512_attention);
 FAMILY(pn_avx512_tiles_q32);
 FAMILY(pn_avx512_tiles_k);
 FAMILY(pn_avx512_tiles_s16);
-static const pn_level_init AVX512[] = {pn_avx512_tiles_q32, pn_avx512_tiles_k, pn_avx512_tiles_s16};
+FAMILY(pn_avx512_tiles_f32);
+static const pn_level_init AVX512[] = {
+    pn_avx512_floats, pn_avx512_attention, pn_avx512_tiles_q32, pn_avx512_tiles_k, pn_avx512_tiles_s16,
+    pn_avx512_tiles_f32,
+};
 #endif
 
 typedef struct level_row {
