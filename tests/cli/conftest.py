@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import pantheon
+from pantheon._core.gguf_reader import GGUFFile
 
 
 @dataclass
