@@ -19,8 +19,10 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pantheon._core.arch.ops cimport pn_arch_weights
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
 from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
+    pn_arch_name,
     pn_forward_batch,
     pn_forward_step_begin,
     pn_forward_step_poll,
@@ -43,6 +45,7 @@ from pantheon._core.engine cimport (
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
+from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_KV_F16,
@@ -198,6 +201,27 @@ cdef class ModelBase:
         return os.fsdecode(<bytes>self.ptr().path)
 
     @property
+    def arch_name(self):
+        """Name of the architecture's registry row."""
+        return pn_arch_name(self.ptr()).decode()
+
+    @property
+    def vocab_path(self):
+        """World vocabulary that load() was given, or None."""
+        cdef const char *path = pn_rwkvx_vocab_path(self.ptr())
+        return os.fsdecode(<bytes>path) if path != NULL else None
+
+    @property
+    def whole_prompts(self):
+        """Whether a prompt must be one prefill, because two give another result than one (RWKV-X in memory mode)."""
+        return pn_rwkvx_whole_prompts(self.ptr())
+
+    @property
+    def container(self):
+        """What the weights are in: "gguf" or "safetensors"."""
+        return "gguf" if (<pn_arch_weights *>self.ptr().weights).gguf != NULL else "safetensors"
+
+    @property
     def n_vocab(self):
         """Logits per token."""
         return self.ptr().config.n_vocab
@@ -239,8 +263,16 @@ cdef class ModelBase:
         return config_dict(&self.ptr().config)
 
     def gguf(self):
-        """The model's file as a GGUFFile."""
+        """The model's file as a GGUFFile; ValueError when it is none."""
+        if (<pn_arch_weights *>self.ptr().weights).gguf == NULL:
+            raise ValueError(f"{self.path}: not a GGUF file")
         return from_file((<pn_arch_weights *>self.ptr().weights).gguf, self.handle)
+
+    def safetensors(self):
+        """The model's weights as a SafetensorsFile; ValueError when they are in none."""
+        if (<pn_arch_weights *>self.ptr().weights).safetensors == NULL:
+            raise ValueError(f"{self.path}: no safetensors")
+        return safetensors_view((<pn_arch_weights *>self.ptr().weights).safetensors, self.handle)
 
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).

@@ -32,6 +32,7 @@ from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.pool cimport fw_pool_run
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
+from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport PN_MODEL_MAX_DIES, PN_ROPE_NEOX, pn_arch, pn_config, pn_model, pn_state, tm_tensor
 
@@ -198,6 +199,7 @@ cdef int forward_batch(pn_model *model, const uint32_t *tokens, pn_state **state
 
 cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
     cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>calloc(1, sizeof(pn_qwen35moe_model))
+    cdef pn_source source = source_gguf(gguf)
     if w == NULL:
         raise MemoryError()
     w.k = pn_kernels_active()
@@ -207,7 +209,7 @@ cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) e
     try:
         path = path_of(gguf.maps[0])
         qwen35moe_load_config(w, config, gguf, gguf_get_str(gguf, b"general.architecture"), path)
-        qwen35moe_load_tensors(w, config, gguf, path)
+        qwen35moe_load_tensors(w, config, &source, path)
     except BaseException:
         pn_qwen35moe_free(w)
         raise
@@ -227,8 +229,8 @@ cdef void pn_qwen35moe_model_set_dies(pn_qwen35moe_model *w, const int *dies, in
     memcpy(w.gpu_dies, dies, w.n_gpu_dies * sizeof(int))
 
 
-cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1:
-    cdef pn_qwen35moe_model *w = pn_qwen35moe_load(f, &model.config)
+cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
+    cdef pn_qwen35moe_model *w = pn_qwen35moe_load(<gguf_file *>f.gguf, &model.config)
     model.weights = w
     pn_qwen35moe_model_set_dies(w, model.gpu_dies, model.n_gpu_dies)
     return 0
@@ -241,6 +243,7 @@ cdef void unload(pn_model *model) noexcept nogil:
 
 cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil:
     cdef pn_arch_ops ops
+    memset(&ops, 0, sizeof(ops))
     ops.name = name
     ops.arch = arch
     ops.rope_kind = PN_ROPE_NEOX

@@ -16,6 +16,7 @@ from pantheon._core.gguf cimport gguf_file, gguf_find, gguf_get_int, gguf_value
 from pantheon._core.linear cimport group_add, pn_group
 from pantheon._core.report cimport PN_LOG_INFO, pn_log
 from pantheon._core.rope cimport rope_init
+from pantheon._core.source cimport pn_source
 from pantheon._core.tensor cimport matrix_load, owned_calloc, pn_matrix, table_load, vector_load
 from pantheon._core.types cimport pn_config
 
@@ -97,14 +98,14 @@ cdef int qwen35moe_load_config(pn_qwen35moe_model *w, pn_config *c, const gguf_f
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------
 
-cdef int add(pn_group *g, const gguf_file *f, str path, str name, int rows, int cols) except -1:
+cdef int add(pn_group *g, const pn_source *f, str path, str name, int rows, int cols) except -1:
     cdef pn_matrix m
     matrix_load(&m, f, path, name, rows, cols, False)
     group_add(g, &m)
     return 0
 
 
-cdef int load_recurrent(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b, const pn_config *c, const gguf_file *f,
+cdef int load_recurrent(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b, const pn_config *c, const pn_source *f,
                         str path) except -1:
     cdef int channels = deltanet_channels(&w.dims), values = deltanet_values(&w.dims), heads = w.dims.n_v_head, h
     add(&layer.delta.input, f, path, b + "attn_qkv.weight", channels, c.n_embd)
@@ -122,7 +123,7 @@ cdef int load_recurrent(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b,
 
 
 cdef int load_attention(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b, const pn_config *c,
-                        const gguf_file *f, str path) except -1:
+                        const pn_source *f, str path) except -1:
     cdef int q = c.n_head * c.head_dim, kv = c.n_kv_head * c.head_dim
     add(&layer.qkv, f, path, b + "attn_q.weight", 2 * q, c.n_embd)
     add(&layer.qkv, f, path, b + "attn_k.weight", kv, c.n_embd)
@@ -132,7 +133,7 @@ cdef int load_attention(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b,
     return add(&layer.out, f, path, b + "attn_output.weight", c.n_embd, q)
 
 
-cdef int load_layer(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, int i, const pn_config *c, const gguf_file *f,
+cdef int load_layer(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, int i, const pn_config *c, const pn_source *f,
                     str path) except -1:
     b = f"blk.{i}."
     layer.attn_norm = vector_load(&w.owned, f, path, b + "attn_norm.weight", c.n_embd, False)
@@ -148,7 +149,7 @@ cdef int load_layer(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, int i, con
     return add(&layer.down, f, path, b + "ffn_down.weight", c.n_embd, c.n_ff)
 
 
-cdef int load_mtp(pn_qwen35moe_model *w, pn_qwen35moe_mtp *mtp, int i, const pn_config *c, const gguf_file *f,
+cdef int load_mtp(pn_qwen35moe_model *w, pn_qwen35moe_mtp *mtp, int i, const pn_config *c, const pn_source *f,
                   str path) except -1:
     cdef pn_matrix head
     b = f"blk.{i}.nextn."
@@ -164,7 +165,7 @@ cdef int load_mtp(pn_qwen35moe_model *w, pn_qwen35moe_mtp *mtp, int i, const pn_
     return load_layer(w, &mtp.layer, i, c, f, path)
 
 
-cdef int qwen35moe_load_tensors(pn_qwen35moe_model *w, const pn_config *c, const gguf_file *f, str path) except -1:
+cdef int qwen35moe_load_tensors(pn_qwen35moe_model *w, const pn_config *c, const pn_source *f, str path) except -1:
     cdef pn_matrix head
     cdef int i, blocks = w.n_mtp
     matrix_load(&w.embd, f, path, "token_embd.weight", c.n_vocab, c.n_embd, False)
