@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pantheon.cli.errors import UsageError
 from pantheon.cli.terminal import rate
+from pantheon.prefix_cache import common_prefix, cut_back
 
 if TYPE_CHECKING:
     import pantheon
@@ -92,12 +93,6 @@ class Session:
 
         The prompt's last token is never shared: feeding it is what gives the answer's first logits.
         """
-        keep = 0
-        for ours, theirs in zip(self.tokens, prompt[:-1], strict=False):
-            if ours != theirs:
-                break
-            keep += 1
-        if keep < len(self.tokens):
-            self.state.truncate(keep)
-            self.tokens = self.tokens[:keep]
+        keep = cut_back(self.state, common_prefix(self.tokens, prompt[:-1]))
+        self.tokens = self.tokens[:keep]
         return keep
