@@ -105,7 +105,7 @@ class PrefixCache:
         """Takes out the state that shares most with a prompt, cut back to that; None when none is worth it.
 
         At least the prompt's last token is left to be fed, which gives its logits. An entry must be of this KV type,
-        have n_ctx positions, and share MIN_SHARED tokens and half of its own: a long one is not given up for a greeting.
+        have n_ctx positions, and share MIN_SHARED tokens and half of its own: no long one is given up for a greeting.
         """
         prompt = tokens[:-1]
         with self._lock:

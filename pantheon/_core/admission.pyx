@@ -6,7 +6,6 @@ from libc.string cimport memset
 from pantheon._core.binding cimport ModelBase, State
 from pantheon._core.engine cimport (
     pn_admit_ask,
-    pn_admit_max_window,
     pn_admit_progress,
     pn_admit_release,
     pn_admit_reserve,
@@ -118,7 +117,7 @@ def cost(ModelBase model not None, n_ctx, kv_type, window):
     cdef pn_model *m = model.ptr()
     cdef pn_cost c
     cdef int n = min(m.config.n_ctx, 4096) if n_ctx is None else integer("n_ctx", n_ctx, 1, m.config.n_ctx)
-    cdef int w = pn_admit_max_window(m) if window is None else integer("window", window, 1, 2**31 - 1)
+    cdef int w = 0 if window is None else integer("window", window, 1, 2**31 - 1)
     cdef int i
     pn_model_cost(m, 0, kv_number(kv_type), w, &c)
     return {"n_ctx": (n + 7) // 8 * 8, "kv_type": KV_NAMES.get(c.kv_type), "window": c.window,

@@ -98,19 +98,19 @@ cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state)
 cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil
 
 # ---- admission ----
-# nogil. Whether n_tokens more fit into memory, before any work on them: FIT, CAPPED with how many fit in *fit_tokens_out
+# nogil. Whether n_tokens fit into memory, before any work on them: FIT, CAPPED with how many fit in *fit_tokens_out
 # (which may be NULL), or DENIED. FIT, unchecked, while memwatch is not running. Only asks: nothing is held.
 cdef pn_admit_status pn_admit(pn_model *model, int n_tokens, int *fit_tokens_out) noexcept nogil
 # nogil. The same for a request in full; v has the numbers and what the ladder asks for. DENIED and pn_last_error() for
 # counts that no request can have.
 cdef pn_admit_status pn_admit_ask(pn_model *model, const pn_request *request, pn_verdict *v) noexcept nogil
-# nogil. Asks and holds: with FIT and CAPPED *out is a reservation of what v.fit_tokens need, the caller's to release when
-# the request has ended and its memory is freed. *out is NULL with DENIED, and with FIT when nothing was checked.
+# nogil. Asks and holds: with FIT and CAPPED *out is a reservation of what v.fit_tokens need, for the caller to release
+# when the request has ended and its memory is freed. *out is NULL with DENIED, and with FIT when nothing was checked.
 cdef pn_admit_status pn_admit_reserve(pn_model *model, const pn_request *request, pn_verdict *v,
                                       pn_reservation **out) noexcept nogil
 # nogil. NULL is allowed.
 cdef void pn_admit_release(pn_reservation *reservation) noexcept nogil
-# nogil. How many tokens the sequence holds by now: what they touched is no longer promised but used. v: of the reserve.
+# nogil. The sequence holds pos tokens by now: what they touched is no longer promised but used. v: of the reserve.
 cdef void pn_admit_progress(pn_reservation *reservation, const pn_verdict *v, int pos) noexcept nogil
 # nogil. Price of one sequence of n_ctx positions (see pn_cost), of prefill calls of window tokens; 0: as many as the
 # model takes.

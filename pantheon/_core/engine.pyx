@@ -341,8 +341,9 @@ cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil:
 
 
 cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
+    cdef int most = pn_admit_max_window(model)
     memset(cost, 0, sizeof(pn_cost))
-    ops_of(model).cost(model, kv_type, window if window > 0 else pn_admit_max_window(model), cost)
+    ops_of(model).cost(model, kv_type, min(window, most) if window > 0 else most, cost)
     cost.n_ctx = (n_ctx + 7) // 8 * 8
     cost.page_bytes = pn_memwatch_page_bytes()
     cost.scratch_held = ops_of(model).work_bytes(model)

@@ -1,8 +1,8 @@
 # memwatch: what memory there is, sampled by a thread of its own, and what has been promised of it.
 #
-# Readers copy the record without a lock and without the GIL. Who decides calls pn_memwatch_decide_begin, which takes the
-# lock and a fresh sample, and pn_memwatch_decide_end: decisions queue, so that two requests cannot both get the last
-# bytes. No log line may be written in between.
+# Readers copy the record without a lock and without the GIL. Who decides calls pn_memwatch_decide_begin, which takes
+# the lock and a fresh sample, and pn_memwatch_decide_end: decisions queue, so that two requests cannot both get the
+# last bytes. No log line may be written in between.
 from libc.stdint cimport uint64_t
 
 from pantheon._core.memory.state cimport pn_mem_state, pn_reservation
@@ -30,8 +30,8 @@ cdef uint64_t pn_memwatch_page_bytes() noexcept nogil
 
 cdef void pn_memwatch_decide_begin(pn_mem_state *st) noexcept nogil
 cdef void pn_memwatch_decide_end() noexcept nogil
-# nogil. Between begin and end. Promises bytes of the host, and of each die when n_dies > 0; NULL when there is no memory
-# for the entry itself.
+# nogil. Between begin and end. Promises bytes of the host, and of each die when n_dies > 0; NULL when there is no
+# memory for the entry itself.
 cdef pn_reservation *pn_memwatch_promise(uint64_t host, const uint64_t *dies, int n_dies) noexcept nogil
 # nogil. Of a reservation, how many bytes its holder has touched by now; they are the system's to count from then on.
 cdef void pn_reservation_touched(pn_reservation *r, uint64_t bytes) noexcept nogil

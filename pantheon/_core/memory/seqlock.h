@@ -8,6 +8,7 @@
 #ifndef PN_SEQLOCK_H
 #define PN_SEQLOCK_H
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,8 +30,9 @@ static inline void pn_seqlock_write(pn_seqlock *s, const uint64_t *words, size_t
 
 /* Returns how often the record had been published when it was copied; 0: never, and the words are zero. */
 static inline uint64_t pn_seqlock_read(pn_seqlock *s, uint64_t *words, size_t n) {
-    for (;;) {
+    for (unsigned tries = 1;; tries++) {
         uint64_t before = atomic_load_explicit(&s->sequence, memory_order_acquire);
+        if (tries % 64 == 0) sched_yield();      /* the writer lost its core in the middle */
         if (before & 1) continue;
         for (size_t i = 0; i < n; i++) words[i] = atomic_load_explicit(&s->words[i], memory_order_acquire);
         if (atomic_load_explicit(&s->sequence, memory_order_relaxed) == before) return before / 2;

@@ -1,4 +1,4 @@
-# The structs of memory-aware admission. No code, no extern header: `cimport pantheon` needs only this file and types.pxd.
+# The structs of memory-aware admission. No code, no extern header: `cimport pantheon` needs only this and types.pxd.
 #
 # memwatch publishes a pn_mem_state; the ladder turns it into a pn_ladder_plan; an architecture prices a request as a
 # pn_cost; admit compares the two; a granted request holds a pn_reservation until it ends.
