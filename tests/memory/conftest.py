@@ -1,6 +1,8 @@
 """A made-up machine: trees like /proc and /sys/fs/cgroup in a temporary folder, which memwatch reads."""
 import struct
 
+import gguf
+import numpy as np
 import pytest
 
 from pantheon._core.memory import ladder, memwatch
@@ -76,4 +78,47 @@ def long_context(tmp_path, llama):
     data[at:at + 4] = struct.pack("<I", 32768)
     path = tmp_path / "long.gguf"
     path.write_bytes(data)
+    return path
+
+
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory):
+    """A model that computes little and keeps much: 64 KiB of f32 cache per token, a context of 8192."""
+    path = tmp_path_factory.mktemp("wide") / "wide.gguf"
+    n_embd, n_layer, n_head, head_dim, n_ff = 32, 4, 8, 256, 32
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(n_layer)
+    writer.add_context_length(8192)
+    writer.add_embedding_length(n_embd)
+    writer.add_feed_forward_length(n_ff)
+    writer.add_head_count(n_head)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_types([2, 3, 3, *([6] * 256)])
+    rng = np.random.default_rng(5)
+
+    def add(name, *shape):
+        writer.add_tensor(name, (rng.standard_normal(shape) / shape[-1] ** 0.5).astype(np.float32))
+
+    add("token_embd.weight", len(tokens), n_embd)
+    add("output_norm.weight", n_embd)
+    for i in range(n_layer):
+        for name in ("attn_norm", "ffn_norm"):
+            add(f"blk.{i}.{name}.weight", n_embd)
+        for name in ("attn_q", "attn_k", "attn_v"):
+            add(f"blk.{i}.{name}.weight", n_head * head_dim, n_embd)
+        add(f"blk.{i}.attn_output.weight", n_embd, n_head * head_dim)
+        for name in ("ffn_gate", "ffn_up"):
+            add(f"blk.{i}.{name}.weight", n_ff, n_embd)
+        add(f"blk.{i}.ffn_down.weight", n_embd, n_ff)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
     return path
