@@ -92,6 +92,16 @@ _reclaimers: dict[int, list[tuple[Reclaim, Callable[[], int]]]] = {1: [], 4: []}
 _RECLAIMED = {1: "idle prefix-cache entries evicted", 4: "idle models unloaded"}
 
 
+def _after_fork() -> None:
+    """Whoever held the lock in the parent is no thread of the child."""
+    global _released
+    _released = threading.Condition()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def register_reclaimer(rung: int, reclaim: Reclaim, idle_bytes: Callable[[], int]) -> None:
     """Gives the ladder a way to free idle memory: rung 1 (cache entries) or 4 (models).
 

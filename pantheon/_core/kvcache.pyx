@@ -12,6 +12,7 @@ from pantheon._core.kernels.table cimport (
     pn_kv_ops,
 )
 from pantheon._core.memory.state cimport pn_cost
+from pantheon._core.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_F16, PN_KV_F32, PN_KV_Q4_0, PN_KV_Q8_0, pn_config, pn_kv_type
 
@@ -68,17 +69,16 @@ cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type ty
     kv.k_bytes = aligned(kv.ops.k_bytes(kv.n_ctx, kv.head_dim))
     kv.v_bytes = aligned(kv.ops.v_bytes(kv.n_ctx, kv.head_dim))
     kv.nbytes = kvcache_bytes(c, n_ctx, type)
-    kv.memory = calloc(1, kv.nbytes + 64)
-    if kv.memory == NULL:
+    kv.data = <uint8_t *>pn_pages_new(kv.nbytes)
+    if kv.data == NULL:
         kvcache_free(kv)
         raise MemoryError(f"KV cache of {n_ctx} positions: {(<object>kvcache_bytes(c, n_ctx, type)):,} bytes")
-    kv.data = <uint8_t *>((<size_t>kv.memory + 63) // 64 * 64)
     return kv
 
 
 cdef void kvcache_free(pn_llama_kv_cache *kv) noexcept nogil:
     if kv != NULL:
-        free(kv.memory)
+        pn_pages_free(kv.data, kv.nbytes)
         free(kv)
 
 

@@ -93,7 +93,8 @@ def test_in_a_container_the_path_is_the_hosts(tree):
     assert (tree.host()["total"], tree.host()["available"], tree.host()["cgroup"]) == (4 * GIB, 3 * GIB, "/")
 
 
-@pytest.mark.parametrize("content", ["", "garbage", "0::", "0::" + "/x" * 9000, ":::\n::\n", "4:memory\n", "\n\n0::/box"])
+@pytest.mark.parametrize("content", ["", "garbage", "0::", "0::" + "/x" * 9000, ":::\n::\n", "4:memory\n",
+                                     "\n\n0::/box"])
 def test_odd_group_files(tree, content):
     tree.memory(16 * GIB, 5 * GIB)
     tree.groups(content)
@@ -102,7 +103,7 @@ def test_odd_group_files(tree, content):
 
 
 def test_meminfo_of_old_kernels(tree):
-    (tree.proc / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 20 kB\nCached: 3 kB\nActive: 9 kB\n")
+    (tree.proc / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 20 kB\nCached: 3 kB\nDirty: 9\n")
     assert tree.host()["available"] == 123 * 1024
 
 

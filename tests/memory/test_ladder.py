@@ -85,3 +85,18 @@ def test_the_published_level_remembers_the_one_before(machine):
         levels.append(memwatch.read()["level"])
     assert levels == ["OK", "WATCH", "WATCH", "OK", "WATCH", "TIGHT", "TIGHT", "WATCH", "CRITICAL", "CRITICAL", "TIGHT",
                       "OK"]
+
+
+def test_every_die_has_a_level_of_its_own(machine):
+    """The numbers of the driver, by a made-up one."""
+    try:
+        memwatch.set_dies([(12 * GIB, 6 * GIB), (12 * GIB, 1 * GIB), (0, 0)])
+        state = memwatch.read()
+        assert [(die["total"], die["free"], die["level"]) for die in state["dies"]] == [
+            (12 * GIB, 6 * GIB, "OK"), (12 * GIB, 1 * GIB, "TIGHT"), (0, 0, "OK")]
+        assert state["level"] == "OK"
+        memwatch.set_dies([(12 * GIB, 6 * GIB), (12 * GIB, int(12 * 0.13 * GIB))])
+        assert memwatch.read()["dies"][1]["level"] == "TIGHT"       # 14 % to leave it
+    finally:
+        memwatch.set_dies([])
+    assert memwatch.read()["dies"] == []

@@ -38,7 +38,8 @@ def fed(model, monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize(("a", "b", "n"), [([], [1], 0), ([1, 2, 3], [1, 2, 4], 2), ([1, 2], [1, 2, 3], 2), ([2], [1], 0)])
+@pytest.mark.parametrize(("a", "b", "n"), [([], [1], 0), ([1, 2, 3], [1, 2, 4], 2), ([1, 2], [1, 2, 3], 2),
+                                           ([2], [1], 0)])
 def test_common_prefix(a, b, n):
     assert prefix_cache.common_prefix(a, b) == prefix_cache.common_prefix(b, a) == n
 

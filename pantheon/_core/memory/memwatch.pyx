@@ -4,7 +4,8 @@ Nothing is remembered but the last level, for hysteresis: every record is a func
 reservations. A reservation counts with what was promised less what its holder had touched when the sample was taken;
 what was touched since is in neither number, so it is counted twice for a moment rather than not at all.
 
-Where there is no /proc no thread runs: whoever decides asks psutil, under the GIL.
+Where there is no /proc no thread runs: whoever decides asks psutil, under the GIL. Neither does one in a build without
+USE_THREADS: whoever decides samples.
 """
 import logging
 import os
@@ -63,7 +64,13 @@ cdef extern from *:
     #else
     static inline void pn_trim(void) {}
     #endif
+    #if PN_USE_THREADS
+    #define PN_THREADS_BUILT 1
+    #else
+    #define PN_THREADS_BUILT 0
+    #endif
     """
+    const int PN_THREADS_BUILT
     void pn_trim() nogil
 
 cdef enum:
@@ -178,7 +185,7 @@ cdef bint stale() noexcept nogil:
 cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
     if not 1 <= interval_ms <= 60000:
         return -1
-    return pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc)
+    return pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT)
 
 
 cdef void pn_memwatch_stop() noexcept nogil:
@@ -406,6 +413,32 @@ def trim():
     """Gives freed memory back to the system, where the allocator kept it, and samples."""
     with nogil:
         pn_trim()
+        pn_memwatch_sample()
+
+
+cdef uint64_t test_dies[2][PN_MODEL_MAX_DIES]
+cdef int n_test_dies = 0
+
+
+cdef int read_test_dies(uint64_t *totals, uint64_t *frees) noexcept nogil:
+    cdef int i
+    for i in range(n_test_dies):
+        totals[i], frees[i] = test_dies[0][i], test_dies[1][i]
+    return n_test_dies
+
+
+def set_dies(dies):
+    """Makes up GPU dies, (total, free) bytes of each; () for none. For tests."""
+    global n_test_dies
+    cdef int i
+    n_test_dies = min(len(dies), <int>PN_MODEL_MAX_DIES)
+    for i in range(n_test_dies):
+        test_dies[0][i], test_dies[1][i] = dies[i]
+    with nogil:
+        if n_test_dies > 0:
+            pn_memwatch_set_dies(read_test_dies)
+        else:
+            pn_memwatch_set_dies(NULL)
         pn_memwatch_sample()
 
 
