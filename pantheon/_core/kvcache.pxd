@@ -17,7 +17,7 @@ cdef struct pn_llama_kv_cache:
     size_t k_bytes                       # of one head
     size_t v_bytes
     size_t nbytes                        # of all
-    uint8_t *data                        # (n_layer, n_kv_head, k_bytes + v_bytes), owned pages, zero where never written
+    uint8_t *data                        # (n_layer, n_kv_head, k_bytes + v_bytes), pages, zero where never written
 
 # GIL; MemoryError. Quantised types need a head_dim that is a multiple of 32: others get f16, with a log line.
 cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL
