@@ -108,7 +108,7 @@ cdef struct pn_llama_model:
     bint squared_relu                    # activation of the gate; else SiLU
     pn_owned owned
     pn_llama_work work                   # of prefill and batch, shared by all states of the model
-    void *work_memory                    # owned, grown on demand
+    void *work_memory                    # (work_bytes,) owned pages, grown on demand
     size_t work_bytes
 
 # GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor

@@ -12,6 +12,7 @@ from pantheon._core.arch.ops cimport pn_arch_ops
 from pantheon._core.arch.qwen35moe_layers cimport qwen_job, qwen_task
 from pantheon._core.arch.qwen35moe_load cimport qwen35moe_load_config, qwen35moe_load_tensors
 from pantheon._core.arch.qwen35moe_state cimport (
+    cost,
     state_bytes,
     state_free,
     state_kv_type,
@@ -241,6 +242,10 @@ cdef void unload(pn_model *model) noexcept nogil:
     model.weights = NULL
 
 
+cdef size_t work_bytes(const pn_model *model) noexcept nogil:
+    return (<const pn_qwen35moe_model *>model.weights).work_bytes
+
+
 cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil:
     cdef pn_arch_ops ops
     memset(&ops, 0, sizeof(ops))
@@ -262,6 +267,8 @@ cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil
     ops.state_n_ctx = state_n_ctx
     ops.state_kv_type = state_kv_type
     ops.state_bytes = state_bytes
+    ops.cost = cost
+    ops.work_bytes = work_bytes
     return ops
 
 
