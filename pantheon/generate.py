@@ -1,14 +1,14 @@
-"""The generation loop: prefill, then sample, decode and stop, one token at a time."""
+"""The generation loop: reserve memory, prefill, then sample, decode and stop, one token at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack
+import logging
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pantheon._core.binding import State
+from pantheon._core.binding import Checkpoint, State
 from pantheon._core.sampler import logprobs as token_logprobs
 from pantheon._core.sampler import sample
 from pantheon._core.sampling_params import SamplingParams
@@ -17,7 +17,11 @@ from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
 
 if TYPE_CHECKING:
+    from pantheon.admission import Verdict
     from pantheon.model import Model, Prompt
+
+logger = logging.getLogger("pantheon")
+PROGRESS = 32                    # tokens of an answer between two reports of what it has touched
 
 
 class Chunk(NamedTuple):
@@ -41,20 +45,24 @@ def prompt_tokens(model: Model, prompt: Prompt) -> list[int]:
 
 
 def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
-             stop: str | Iterable[str] = (), state: State | None = None,
-             logprobs: bool = False) -> Generator[Chunk, None, None]:
+             stop: str | Iterable[str] = (), state: State | None = None, logprobs: bool = False,
+             timeout: float = 0.0) -> Generation:
     """Generates the continuation of prompt: an iterator of Chunk, the last with its finish_reason.
 
     prompt      str, chat messages ({"role": ..., "content": ...}), or token ids; not empty
     params      SamplingParams; None = its defaults. It owns the random state, which moves on
     max_tokens  most tokens of the answer; None = until the context is full
     stop        strings that end the answer; their text is not part of it
-    state       a State that the prompt continues; None = a fresh one for this answer. Afterwards it holds the prompt
-                and the answer but for its last token
+    state       a State that the prompt continues; None = one for this answer, from the prefix cache if the model has
+                one. Afterwards it holds the prompt and the answer but for its last token
     logprobs    whether to compute Chunk.logprob
+    timeout     seconds to wait for running requests to end when the prompt does not fit beside them
 
-    Raises ValueError for bad arguments, ContextFullError for a prompt that does not fit; at once, not at the first
-    chunk.
+    The memory of the whole request is reserved before any work, and given back when it ends in whatever way. An answer
+    that does not fit in full is shorter: its verdict says CAPPED, a warning is logged, it ends with "length".
+
+    Raises ValueError for bad arguments, ContextFullError for a prompt longer than the context, AdmissionError for one
+    that does not fit into memory; at once, not at the first chunk.
     """
     items: Any = prompt if isinstance(prompt, str) else list(prompt)
     chat = len(items) > 0 and isinstance(items[0], dict)
@@ -70,53 +78,157 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
         stop += model.tokenizer.chat_stops
     matcher = StopMatcher(stop)
     params = SamplingParams() if params is None else params
-    with ExitStack() as stack:
-        if state is None:
-            state = stack.enter_context(model.new_state(n_ctx=_context(model, len(ids), max_tokens)))
-        if len(ids) > state.n_ctx - state.pos:
-            raise ContextFullError(f"the prompt has {len(ids)} tokens, and {state.n_ctx - state.pos} of n_ctx "
-                                   f"{state.n_ctx} are free")
-        return _answer(model, ids, params, max_tokens, matcher, state, logprobs, stack.pop_all())
+    return Generation(_Request(model, ids, max_tokens, state, timeout), params, matcher, logprobs)
 
 
-def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int | None:
+class Generation(Iterator[Chunk]):
+    """What generate returns: the chunks. verdict is what admission said; close() ends the request early.
+
+    The request's memory is given back with its last chunk, with an exception, with close(), or with the object.
+    """
+
+    def __init__(self, request: _Request, params: SamplingParams, matcher: StopMatcher, logprobs: bool) -> None:
+        self._request = request
+        self._chunks = _answer(request, params, matcher, logprobs)
+        self.verdict: Verdict = request.reservation.verdict
+
+    def __next__(self) -> Chunk:
+        try:
+            chunk = next(self._chunks)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._request.close(failed=True)
+            raise
+        if chunk.finish_reason is not None:
+            self.close()
+        return chunk
+
+    def close(self) -> None:
+        """Ends the request. May be called again."""
+        self._chunks.close()
+        self._request.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_chunks"):
+            self.close()
+
+
+class _Request:
+    """A request that was admitted: its state, its reservation, and how both end."""
+
+    def __init__(self, model: Model, ids: list[int], max_tokens: int | None, state: State | None,
+                 timeout: float) -> None:
+        self.model = model
+        self.ids = ids
+        self.cache = model.prefix_cache if state is None else None
+        self.owned = state is None
+        self.checkpoints: list[Checkpoint] = []
+        self.closed = False
+        n = len(ids)
+        n_ctx = _context(model, n, max_tokens) if state is None else state.n_ctx
+        room = n_ctx if state is None else n_ctx - state.pos
+        if n > room:
+            raise ContextFullError(f"the prompt has {n} tokens, and {room} of n_ctx {n_ctx} are free")
+        wanted = room - n if max_tokens is None else min(max_tokens, room - n)
+        kept = 0
+        if self.cache is not None:
+            n_ctx = max(n_ctx, self.cache.n_ctx)
+            prefix = self.cache.take(ids, model.admit(n, wanted).kv_type, n_ctx)
+            if prefix is not None:
+                state, self.checkpoints = prefix
+                kept = state.pos
+        self.n_kept = kept
+        self.known = list(ids)       # what the state may hold: its first state.pos tokens
+        try:
+            self.reservation = model.reserve(n - kept, wanted, None if self.cache is None or kept else n_ctx,
+                                             state=state, timeout=timeout)
+        except BaseException:
+            if self.cache is not None and state is not None:
+                self.cache.put(ids[:kept], state, self.checkpoints)
+            raise
+        verdict = self.reservation.verdict
+        fits = kept + verdict.fit_tokens
+        self.max_tokens = max_tokens
+        if verdict.status == "CAPPED":
+            self.max_tokens = max(1, fits - n)
+            if max_tokens is not None and self.max_tokens < max_tokens:
+                logger.warning("max_tokens capped %d -> %d: %s", max_tokens, self.max_tokens, verdict.reason)
+        try:
+            self.state: State = state if state is not None else model.new_state(
+                n_ctx if self.cache is not None else max(1, min(n_ctx, fits)), verdict.kv_type)
+        except BaseException:
+            self.reservation.release()
+            raise
+
+    def prefill(self) -> Any:
+        """Feeds what the state does not hold yet, in calls of the planned size: the logits of the last token."""
+        window = self.reservation.verdict.prefill_window
+        for first in range(self.n_kept, len(self.ids), window):
+            logits = self.model.prefill(self.ids[first:first + window], self.state)
+            self.reservation.progress(self.state.pos)
+        if self.cache is not None:
+            self.checkpoints.append(self.state.checkpoint())
+        return logits
+
+    def forward(self, token: int) -> Any:
+        self.known.append(token)
+        logits = self.model.forward(token, self.state)
+        if len(self.known) % PROGRESS == 0:
+            self.reservation.progress(self.state.pos)
+        return logits
+
+    def close(self, failed: bool = False) -> None:
+        """Frees the state, or gives it to the cache, and then the reservation. Once."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.cache is not None and not failed and not self.state.closed:
+            self.reservation.release()
+            self.cache.put(self.known[:self.state.pos], self.state, self.checkpoints)
+        else:
+            if self.owned:
+                self.state.close()
+            self.reservation.release()
+
+
+def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int:
     """Positions for a state of this one answer."""
     if max_tokens is None:
-        return None
-    return min(model.n_ctx_train, max(n_prompt + max_tokens, 1))
+        return min(model.n_ctx_train, 4096)
+    return min(model.n_ctx_train, n_prompt + max_tokens)
 
 
-def _answer(model: Model, ids: list[int], params: SamplingParams, max_tokens: int | None, matcher: StopMatcher,
-            state: State, logprobs: bool, resources: ExitStack) -> Generator[Chunk, None, None]:
-    tokenizer = model.tokenizer
+def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
+            logprobs: bool) -> Generator[Chunk, None, None]:
+    state, tokenizer = request.state, request.model.tokenizer
     stream = DetokenizeStream(tokenizer)
     banned = sorted(tokenizer.vocab.suppressed)
     window = max(params.repeat_last_n, params.dry_penalty_last_n)
-    recent = list(ids[-window:]) if window else []
+    recent = list(request.ids[-window:]) if window else []
     produced = 0
-    with resources:
-        logits = model.prefill(ids, state)
-        while True:
-            logits[tokenizer.n_tokens:] = -np.inf
-            logits[banned] = -np.inf
-            raw = logits.copy() if logprobs else None
-            token = sample(logits, params, recent)
-            logprob = float(token_logprobs(raw, [token])[0]) if raw is not None else None
-            produced += 1
-            if token in tokenizer.eog_ids:
-                yield Chunk(matcher.feed(stream.flush()) + matcher.flush(), token, logprob, "stop")
-                return
-            text = matcher.feed(stream.step(token))
-            if matcher.matched is not None:
-                yield Chunk(text, token, logprob, "stop")
-                return
-            if produced == max_tokens or state.pos == state.n_ctx:
-                text += matcher.feed(stream.flush())
-                reason = "length" if matcher.matched is None else "stop"
-                yield Chunk(text + matcher.flush(), token, logprob, reason)
-                return
-            yield Chunk(text, token, logprob, None)
-            if window:
-                recent.append(token)
-                del recent[:-window]
-            logits = model.forward(token, state)
+    logits = request.prefill()
+    while True:
+        logits[tokenizer.n_tokens:] = -np.inf
+        logits[banned] = -np.inf
+        raw = logits.copy() if logprobs else None
+        token = sample(logits, params, recent)
+        logprob = float(token_logprobs(raw, [token])[0]) if raw is not None else None
+        produced += 1
+        if token in tokenizer.eog_ids:
+            yield Chunk(matcher.feed(stream.flush()) + matcher.flush(), token, logprob, "stop")
+            return
+        text = matcher.feed(stream.step(token))
+        if matcher.matched is not None:
+            yield Chunk(text, token, logprob, "stop")
+            return
+        if produced == request.max_tokens or state.pos == state.n_ctx:
+            text += matcher.feed(stream.flush())
+            reason = "length" if matcher.matched is None else "stop"
+            yield Chunk(text + matcher.flush(), token, logprob, reason)
+            return
+        yield Chunk(text, token, logprob, None)
+        if window:
+            recent.append(token)
+            del recent[:-window]
+        logits = request.forward(token)

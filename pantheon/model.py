@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from pantheon import admission
 from pantheon._core.binding import ModelBase, State
 from pantheon._core.sampling_params import SamplingParams
 from pantheon.config import Config
 
 if TYPE_CHECKING:
-    from pantheon.generate import Chunk
+    from pantheon.generate import Generation
+    from pantheon.prefix_cache import PrefixCache
     from pantheon.text.chat import ChatTemplate
     from pantheon.text.tokenizer import Tokenizer
 
@@ -35,12 +37,16 @@ def load(path: Path, config_path: str | PathLike[str] | None = None, vocab_path:
     threads        threads that take part in this model's runs, 1..256; None: what the process may use
     device         "auto" or "cpu"; "cuda" is an error where no GPU path is available
 
+    Starts memwatch, which says what requests fit into memory; PANTHEON_MEMWATCH=0 leaves it off, and
+    PANTHEON_MEMORY_LIMIT (bytes, suffixes K, M, G, T) bounds what this process may take.
+
     Raises OSError (the file cannot be read), ValueError naming file, key, tensor or argument, or MemoryError.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device is {device!r}, not one of auto, cpu, cuda")
     if device == "cuda":
         raise ValueError("device: this build has no GPU path; use 'cpu' or 'auto'")
+    admission.start_memwatch()
     return Model(path, config_path=config_path, vocab_path=vocab_path, quantize=quantize, dies=dies, threads=threads)
 
 
@@ -54,6 +60,7 @@ class Model(ModelBase):
     tokenizer      built on first use: feeding token ids never pays for it
     path           the file that was loaded
     threads        threads that take part in runs; may be set
+    prefix_cache   states of finished requests, kept for reuse; None unless use_prefix_cache was called
     """
 
     def __init__(self, path: Path, **options: Any) -> None:
@@ -68,6 +75,7 @@ class Model(ModelBase):
         self._tokenizer: Tokenizer | None = None
         self._template: ChatTemplate | None = None
         self._text_lock = threading.Lock()
+        self.prefix_cache: PrefixCache | None = None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -114,12 +122,70 @@ class Model(ModelBase):
         return self
 
     def generate(self, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
-                 stop: str | Iterable[str] = (), state: State | None = None,
-                 logprobs: bool = False) -> Generator[Chunk, None, None]:
+                 stop: str | Iterable[str] = (), state: State | None = None, logprobs: bool = False,
+                 timeout: float = 0.0) -> Generation:
         """Iterator of Chunk: the continuation of prompt, one chunk per token. See pantheon.generate.generate."""
         from pantheon.generate import generate
 
-        return generate(self, prompt, params, max_tokens=max_tokens, stop=stop, state=state, logprobs=logprobs)
+        return generate(self, prompt, params, max_tokens=max_tokens, stop=stop, state=state, logprobs=logprobs,
+                        timeout=timeout)
+
+    def cost(self, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None) -> admission.Cost:
+        """What one sequence takes, in bytes, before anything is allocated for it.
+
+        n_ctx    positions (default: min(n_ctx_train, 4096)), rounded up to a multiple of 8
+        kv_type  type of the KV cache; None: the model's own
+        window   tokens of one prefill call; None: as many as the model takes
+        """
+        return admission.cost(self, n_ctx, kv_type, window)
+
+    def admit(self, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
+              window: int | None = None, state: State | None = None) -> admission.Verdict:
+        """Whether a request fits into memory. Only asks: nothing is held, and nothing is freed for it.
+
+        n_prompt    tokens to be fed; 0..the context, 1 at least unless max_tokens is given
+        max_tokens  tokens to be generated at most
+        n_ctx       positions that the state will have; None: as many as the request takes
+        kv_type     type of the KV cache; None: the model's own, or q8_0 while memory is short
+        window      most tokens of one prefill call; None: as many as the model takes
+        state       the state that goes on; its own n_ctx and kv_type count then
+
+        ValueError or TypeError naming the argument and what it may be.
+        """
+        return admission.ask(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state)
+
+    def reserve(self, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
+                window: int | None = None, state: State | None = None,
+                timeout: float = 0.0) -> admission.Reservation:
+        """Decides as admit and holds what was promised: a context manager with .verdict.
+
+        Frees what is idle first, where the ladder or the request asks for it. AdmissionError when the prompt does not
+        fit, after waiting up to timeout seconds for other requests to end.
+        """
+        return admission.reserve(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state,
+                                 timeout=timeout)
+
+    def use_prefix_cache(self, max_bytes: int, n_ctx: int | None = None) -> PrefixCache:
+        """From now on generate keeps the states of its finished requests, up to max_bytes, and reuses them.
+
+        n_ctx: positions of such a state, default min(n_ctx_train, 4096); a longer request gets a longer one.
+        """
+        from pantheon.prefix_cache import PrefixCache
+
+        if not 1 <= max_bytes <= 2**62:
+            raise ValueError(f"max_bytes is {max_bytes}, not in 1..{2**62}")
+        if n_ctx is not None and not 1 <= n_ctx <= self.n_ctx_train:
+            raise ValueError(f"n_ctx is {n_ctx}, not in 1..{self.n_ctx_train}, the model's own context")
+        if self.prefix_cache is not None:
+            self.prefix_cache.clear()
+        self.prefix_cache = PrefixCache(self, max_bytes, n_ctx or min(self.n_ctx_train, 4096))
+        return self.prefix_cache
+
+    def close(self) -> None:
+        """Closes the model and its states; waits for a call in progress. May be called again."""
+        if self.prefix_cache is not None:
+            self.prefix_cache.clear()
+        super().close()
 
     def __repr__(self) -> str:
         return "<Model, closed>" if self.closed else f"<Model {self.arch}, {self.path!r}>"

@@ -22,6 +22,7 @@ from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
 from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
+    pn_admit_kv_type,
     pn_arch_name,
     pn_forward_batch,
     pn_forward_step_begin,
@@ -46,8 +47,8 @@ from pantheon._core.engine cimport (
 )
 from pantheon._core.gguf_reader cimport from_file
 from pantheon._core.safetensors cimport safetensors_view
+from pantheon._core.report cimport pn_last_error_is_memory
 from pantheon._core.types cimport (
-    PN_KV_DEFAULT,
     PN_KV_F16,
     PN_KV_F32,
     PN_KV_Q4_0,
@@ -72,6 +73,12 @@ cdef bint signalled() noexcept nogil:
     """Ctrl-C was pressed; the exception is set and raised when the run has returned."""
     with gil:
         return PyErr_CheckSignals() != 0
+
+
+cdef object failure():
+    """The exception of this thread's last failed run."""
+    text = pn_last_error().decode()
+    return MemoryError(text) if pn_last_error_is_memory() else RuntimeError(text)
 
 
 cdef int raise_pending() except -1:
@@ -277,7 +284,8 @@ cdef class ModelBase:
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
 
-        kv_type: "f16" (default), "f32", "q8_0" or "q4_0" (default of qwen35moe unless QWEN35_KV_Q4 is 0).
+        kv_type: "f16", "f32", "q8_0" or "q4_0"; None: f16 (q4_0 for qwen35moe unless QWEN35_KV_Q4 is 0), or q8_0 while
+        memory is short (rung 2 of the ladder).
         ValueError naming the argument; MemoryError.
         """
         cdef State state = State.__new__(State)
@@ -286,7 +294,8 @@ cdef class ModelBase:
             raise ValueError(f"kv_type is {kv_type!r}, not one of {', '.join(KV_TYPES)}")
         if n_ctx is not None and not 1 <= n_ctx <= model.config.n_ctx:
             raise ValueError(f"n_ctx is {n_ctx}, not in 1..{model.config.n_ctx}, the model's own context")
-        state.state = pn_state_new_ex(model, n_ctx or 0, KV_TYPES.get(kv_type, PN_KV_DEFAULT))
+        state.state = pn_state_new_ex(model, n_ctx or 0,
+                                      KV_TYPES[kv_type] if kv_type is not None else pn_admit_kv_type(model))
         state.handle = self.handle
         state.model = self
         state.checkpoints = weakref.WeakSet()
@@ -308,7 +317,7 @@ cdef class ModelBase:
                 with nogil:
                     out = model.forward(model, id, s)
             if out == NULL:
-                raise RuntimeError(pn_last_error().decode())
+                raise failure()
             logits = np.empty(model.config.n_vocab, np.float32)
             memcpy(<void *><size_t>logits.ctypes.data, out.data, model.config.n_vocab * sizeof(float))
             return logits
@@ -339,7 +348,7 @@ cdef class ModelBase:
                     pn_set_interrupt(NULL)
                 raise_pending()          # before any other Python code runs
             if status != 0:
-                raise RuntimeError(pn_last_error().decode())
+                raise failure()
             return logits if all else logits[0]
         finally:
             state.busy = False
@@ -373,7 +382,7 @@ cdef class ModelBase:
                 with nogil:
                     status = pn_forward_batch(model, &ids[0], pointers, n, &out[0, 0])
             if status != 0:
-                raise RuntimeError(pn_last_error().decode())
+                raise failure()
             return logits
         finally:
             free(pointers)

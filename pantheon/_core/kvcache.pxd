@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t
 
 from pantheon._core.kernels.table cimport pn_kv_ops
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport pn_config, pn_kv_type
 
 cdef struct pn_llama_kv_cache:
@@ -16,8 +17,7 @@ cdef struct pn_llama_kv_cache:
     size_t k_bytes                       # of one head
     size_t v_bytes
     size_t nbytes                        # of all
-    uint8_t *data                        # (n_layer, n_kv_head, k_bytes + v_bytes), owned, zero where never written
-    void *memory                         # what data is inside of, owned
+    uint8_t *data                        # (n_layer, n_kv_head, k_bytes + v_bytes), pages, zero where never written
 
 # GIL; MemoryError. Quantised types need a head_dim that is a multiple of 32: others get f16, with a log line.
 cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL
@@ -26,6 +26,11 @@ cdef void kvcache_free(pn_llama_kv_cache *kv) noexcept nogil
 cdef void kvcache_reset(pn_llama_kv_cache *kv) noexcept nogil
 # nogil. Bytes of a cache without making one.
 cdef size_t kvcache_bytes(const pn_config *c, int n_ctx, pn_kv_type type) noexcept nogil
+
+# nogil. The type that a cache of this type really gets, never PN_KV_DEFAULT.
+cdef pn_kv_type kvcache_type(const pn_config *c, pn_kv_type type) noexcept nogil
+# nogil. Adds the type and the two areas per layer and head, K and V, to a cost.
+cdef void kvcache_cost(const pn_config *c, int n_layer, pn_kv_type type, pn_cost *cost) noexcept nogil
 
 cdef inline uint8_t *kvcache_k(const pn_llama_kv_cache *kv, int layer, int head) noexcept nogil:
     return kv.data + (<size_t>layer * kv.n_kv_head + head) * (kv.k_bytes + kv.v_bytes)

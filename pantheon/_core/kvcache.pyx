@@ -11,11 +11,13 @@ from pantheon._core.kernels.table cimport (
     pn_kernels_active,
     pn_kv_ops,
 )
+from pantheon._core.memory.state cimport pn_cost
+from pantheon._core.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_F16, PN_KV_F32, PN_KV_Q4_0, PN_KV_Q8_0, pn_config, pn_kv_type
 
 
-cdef pn_kv_type usable(const pn_config *c, pn_kv_type type) noexcept nogil:
+cdef pn_kv_type kvcache_type(const pn_config *c, pn_kv_type type) noexcept nogil:
     if type == PN_KV_DEFAULT or (c.head_dim % 32 != 0 and (type == PN_KV_Q8_0 or type == PN_KV_Q4_0)):
         return PN_KV_F16
     return type
@@ -36,17 +38,26 @@ cdef inline size_t aligned(size_t n) noexcept nogil:
 
 
 cdef size_t kvcache_bytes(const pn_config *c, int n_ctx, pn_kv_type type) noexcept nogil:
-    cdef const pn_kv_ops *ops = ops_of(usable(c, type))
+    cdef const pn_kv_ops *ops = ops_of(kvcache_type(c, type))
     n_ctx = (n_ctx + 7) // 8 * 8
     return <size_t>c.n_layer * c.n_kv_head * (aligned(ops.k_bytes(n_ctx, c.head_dim))
                                               + aligned(ops.v_bytes(n_ctx, c.head_dim)))
+
+
+cdef void kvcache_cost(const pn_config *c, int n_layer, pn_kv_type type, pn_cost *cost) noexcept nogil:
+    cdef const pn_kv_ops *ops = ops_of(kvcache_type(c, type))
+    cost.kv_type = kvcache_type(c, type)
+    cost.areas[cost.n_areas].n = cost.areas[cost.n_areas + 1].n = <size_t>n_layer * c.n_kv_head
+    cost.areas[cost.n_areas].group_bytes = ops.k_bytes(8, c.head_dim)
+    cost.areas[cost.n_areas + 1].group_bytes = ops.v_bytes(8, c.head_dim)
+    cost.n_areas += 2
 
 
 cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL:
     cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>calloc(1, sizeof(pn_llama_kv_cache))
     if kv == NULL:
         raise MemoryError()
-    kv.type = usable(c, type)
+    kv.type = kvcache_type(c, type)
     if type != PN_KV_DEFAULT and kv.type != type:
         pn_log(PN_LOG_WARNING, b"KV cache: head_dim %lld is no multiple of 32, f16 is used instead of a quantised type",
                c.head_dim, 0)
@@ -58,17 +69,16 @@ cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type ty
     kv.k_bytes = aligned(kv.ops.k_bytes(kv.n_ctx, kv.head_dim))
     kv.v_bytes = aligned(kv.ops.v_bytes(kv.n_ctx, kv.head_dim))
     kv.nbytes = kvcache_bytes(c, n_ctx, type)
-    kv.memory = calloc(1, kv.nbytes + 64)
-    if kv.memory == NULL:
+    kv.data = <uint8_t *>pn_pages_new(kv.nbytes)
+    if kv.data == NULL:
         kvcache_free(kv)
         raise MemoryError(f"KV cache of {n_ctx} positions: {(<object>kvcache_bytes(c, n_ctx, type)):,} bytes")
-    kv.data = <uint8_t *>((<size_t>kv.memory + 63) // 64 * 64)
     return kv
 
 
 cdef void kvcache_free(pn_llama_kv_cache *kv) noexcept nogil:
     if kv != NULL:
-        free(kv.memory)
+        pn_pages_free(kv.data, kv.nbytes)
         free(kv)
 
 

@@ -14,6 +14,9 @@ cdef enum:                               # the numbers of Python's logging
 cdef const char *pn_last_error() noexcept nogil
 # nogil. format may hold up to two %lld, for a and b; the text is cut at 511 bytes.
 cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil
+# nogil. The same for an allocation that failed: Python raises MemoryError for it.
+cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil
+cdef bint pn_last_error_is_memory() noexcept nogil
 # nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept.
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil
 cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil

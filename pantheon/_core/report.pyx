@@ -7,10 +7,12 @@ cdef extern from *:
     typedef void (*pn_log_callback_fn)(int, const char *);
     typedef int (*pn_interrupt_callback_fn)(void);
     static _Thread_local char pn_error_text[512] = "no error";
+    static _Thread_local int pn_error_is_memory;
     static _Thread_local pn_interrupt_callback_fn pn_interrupt_callback;
     static pn_log_callback_fn volatile pn_log_callback;
     """
     char pn_error_text[512]
+    int pn_error_is_memory
     pn_interrupt_fn pn_interrupt_callback
     pn_log_fn pn_log_callback
 
@@ -20,7 +22,19 @@ cdef const char *pn_last_error() noexcept nogil:
 
 
 cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil:
+    global pn_error_is_memory
+    pn_error_is_memory = 0
     snprintf(pn_error_text, sizeof(pn_error_text), format, <long long>a, <long long>b)
+
+
+cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil:
+    global pn_error_is_memory
+    pn_set_error(format, a, b)
+    pn_error_is_memory = 1
+
+
+cdef bint pn_last_error_is_memory() noexcept nogil:
+    return pn_error_is_memory
 
 
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pantheon.cli import options, terminal
 from pantheon.cli.errors import UsageError
+from pantheon.errors import AdmissionError
 
 if TYPE_CHECKING:
     import pantheon
@@ -109,7 +110,7 @@ def _converse(conversation: Conversation) -> None:
         elif line:
             try:
                 conversation.say(line)
-            except UsageError as e:
+            except (AdmissionError, UsageError) as e:
                 # The turn was refused and left no trace; the conversation goes on, with /reset for instance.
                 terminal.note(f"error: {e}")
 

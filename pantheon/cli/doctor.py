@@ -48,17 +48,30 @@ def collect() -> dict[str, dict[str, Any]]:
     }
 
 
-def memory() -> dict[str, int | None]:
-    """Bytes of memory that this machine has and that are free to take, before any container limit."""
-    total: int | None
-    available: int | None
-    try:
-        with open("/proc/meminfo", encoding="ascii") as f:
-            lines = dict(line.split(":", 1) for line in f)
-        total, available = (int(lines[key].split()[0]) * 1024 for key in ("MemTotal", "MemAvailable"))
-    except (OSError, KeyError, ValueError):
-        total = available = None
-    return {"total_bytes": total, "available_bytes": available}
+def memory() -> dict[str, Any]:
+    """What this process may take, in bytes: the machine's memory, less what containers and the user hold back."""
+    from pantheon import admission
+    from pantheon._core.memory import memwatch
+
+    admission.start_memwatch()
+    memwatch.sample()
+    host = memwatch.host_memory()
+    state = memwatch.read()
+    known = state["host_total"] > 0
+    report: dict[str, Any] = {"total_bytes": state["host_total"] if known else None,
+                              "available_bytes": state["host_avail"] if known else None, "level": state["level"],
+                              "limited_by": "the machine" if known else "nothing that is known"}
+    if host is not None:
+        report |= {"machine_total_bytes": host["mem_total"], "machine_available_bytes": host["mem_available"]}
+        if host["cgroup_limit"] is not None:
+            report |= {"container_limit_bytes": host["cgroup_limit"], "container_used_bytes": host["cgroup_used"]}
+            if host["cgroup_limit"] - host["cgroup_used"] < host["mem_available"]:
+                report["limited_by"] = f"control group {host['cgroup']} (v{host['cgroup_version']})"
+    if memwatch.limit() is not None:
+        report |= {"limit_bytes": memwatch.limit()}
+        if host is None or state["host_avail"] < host["available"]:
+            report["limited_by"] = "PANTHEON_MEMORY_LIMIT"
+    return report
 
 
 def _version(package: str) -> str | None:

@@ -61,9 +61,10 @@ def tensors_by_type(model: "pantheon.Model") -> list[dict[str, Any]]:
 
 
 def _state(model: "pantheon.Model", n_ctx: int | None, kv_type: str) -> dict[str, Any]:
-    """Bytes of one sequence's state. One is made, but its memory stays untouched, so the system hands out none."""
-    with model.new_state(n_ctx=n_ctx, kv_type=kv_type) as state:
-        return {"n_ctx": state.n_ctx, "kv_type": state.kv_type, "bytes": state.nbytes}
+    """Price of one sequence, from the engine's cost function: nothing is allocated for it."""
+    cost = model.cost(n_ctx, kv_type)
+    return {"n_ctx": cost.n_ctx, "kv_type": cost.kv_type, "bytes": cost.total, "kv_bytes": cost.kv_bytes,
+            "state_bytes": cost.state_bytes, "scratch_bytes": cost.scratch_bytes, "logits_bytes": cost.logits_bytes}
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -74,5 +75,8 @@ def _print(report: dict[str, Any]) -> None:
     terminal.table([[f"  {t['type']}", str(t["tensors"]), f"{t['elements']:,}", terminal.size(t["bytes"])]
                     for t in tensors], header=["  weights", "tensors", "elements", "size"])
     weights = sum(t["bytes"] for t in tensors)
-    terminal.table([[f"  {s['n_ctx']}", s["kv_type"], terminal.size(s["bytes"]), terminal.size(weights + s["bytes"])]
-                    for s in report["states"]], header=["  context", "kv", "one sequence", "with all weights"])
+    columns = ("kv_bytes", "state_bytes", "scratch_bytes", "logits_bytes", "bytes")
+    terminal.table([[f"  {s['n_ctx']}", s["kv_type"] or "none", *(terminal.size(s[name]) for name in columns),
+                     terminal.size(weights + s["bytes"])] for s in report["states"]],
+                   header=["  context", "kv", "kv cache", "state", "scratch", "logits", "one sequence",
+                           "with all weights"])

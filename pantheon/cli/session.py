@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pantheon.cli.errors import UsageError
 from pantheon.cli.terminal import rate
+from pantheon.prefix_cache import common_prefix, cut_back
 
 if TYPE_CHECKING:
     import pantheon
@@ -84,26 +85,15 @@ class Session:
             timing.prompt_seconds = (end if first is None else first) - begin
             timing.answer_seconds = 0.0 if first is None else end - first
             if self.state.pos > len(known):
-                self._cut(len(known))
+                cut_back(self.state, len(known))
             self.tokens = known[:self.state.pos]
-
-    def _cut(self, pos: int) -> None:
-        """Cuts the state back to pos or, where it cannot go back there, empties it."""
-        try:
-            self.state.truncate(pos)
-        except ValueError:
-            self.state.reset()
 
     def _keep(self, prompt: list[int]) -> int:
         """Cuts the state back to what it shares with prompt; returns how many tokens that is.
 
         The prompt's last token is never shared: feeding it is what gives the answer's first logits.
         """
-        keep = 0
-        for ours, theirs in zip(self.tokens, prompt[:-1], strict=False):
-            if ours != theirs:
-                break
-            keep += 1
-        self._cut(0 if self.model.whole_prompts else keep)
-        self.tokens = self.tokens[:self.state.pos]
-        return self.state.pos
+        keep = 0 if self.model.whole_prompts else common_prefix(self.tokens, prompt[:-1])
+        keep = cut_back(self.state, keep)
+        self.tokens = self.tokens[:keep]
+        return keep

@@ -98,3 +98,35 @@ def load_with(str path, bint quantize=False, str config_path=None):
         opts.config_path = config
     opts.quantize = quantize
     pantheon.pn_model_free(pantheon.pn_load_ex(path.encode(), &opts))
+
+
+def admission(str path, int n_tokens):
+    """pn_admit of n_tokens, and what a reservation of as many holds until it is released."""
+    cdef pn_model *model = pn_load(path.encode())
+    cdef pantheon.pn_request request
+    cdef pantheon.pn_verdict verdict
+    cdef pantheon.pn_reservation *reservation = NULL
+    cdef pantheon.pn_mem_state before, held, after
+    cdef pantheon.pn_admit_status unchecked, status
+    cdef int fit = -1
+    request.n_prompt, request.n_new, request.n_ctx, request.window = n_tokens, 0, 0, 0
+    request.kv_type = pantheon.PN_KV_DEFAULT
+    request.reclaimable_bytes, request.state = 0, NULL
+    with nogil:
+        pantheon.pn_memwatch_stop()
+        unchecked = pantheon.pn_admit(model, n_tokens, &fit)
+        pantheon.pn_memwatch_start(250)
+        status = pantheon.pn_admit(model, n_tokens, &fit)
+        pantheon.pn_memwatch_read(&before)
+        pantheon.pn_admit_reserve(model, &request, &verdict, &reservation)
+        pantheon.pn_memwatch_read(&held)
+        pantheon.pn_admit_release(reservation)
+        pantheon.pn_memwatch_read(&after)
+    facts = {
+        "unchecked": <int>unchecked, "status": <int>status, "fit": fit, "need": verdict.need_bytes,
+        "held": held.host_reserved - before.host_reserved, "after": after.host_reserved - before.host_reserved,
+        "window": pantheon.pn_admit_max_window(model), "resident": pantheon.pn_admit_gpu_resident(model),
+        "worst die": pantheon.pn_admit_worst_die(&after), "kv_q4": pantheon.pn_admit_kv_q4(),
+    }
+    pantheon.pn_model_free(model)
+    return facts

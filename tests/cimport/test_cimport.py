@@ -56,6 +56,22 @@ def test_dies_are_recorded(example, llama):
     assert example.placed(str(llama), [3, 0, 1]) == [3, 0, 1]
 
 
+def test_admission(example, llama, monkeypatch):
+    monkeypatch.delenv("QWEN35_KV_Q4", raising=False)
+    facts = example.admission(str(llama), 100)
+    need = facts.pop("need")
+    assert need > 0 and facts.pop("held") == need
+    assert facts == {"unchecked": 0, "status": 0, "fit": 100, "after": 0, "window": 128, "resident": False,
+                     "worst die": -1, "kv_q4": True}
+    capped = example.admission(str(llama), 1000)
+    assert (capped["unchecked"], capped["status"], capped["fit"]) == (0, 1, 128)
+    nonsense = example.admission(str(llama), -5)
+    assert (nonsense["status"], nonsense["fit"], nonsense["held"]) == (2, 0, 0)
+    for value, expected in (("0", False), ("1", True), ("", True)):
+        monkeypatch.setenv("QWEN35_KV_Q4", value)
+        assert example.admission(str(llama), 1)["kv_q4"] is expected
+
+
 def test_errors_are_exceptions(example, llama, tmp_path):
     with pytest.raises(FileNotFoundError):
         example.load_with(str(tmp_path / "none.gguf"))

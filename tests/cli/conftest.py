@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import pantheon
+from pantheon._core.gguf_reader import GGUFFile
 
 
 @dataclass
@@ -36,7 +37,6 @@ class State:
         self.n_ctx, self.kv_type, self.tokens, self.closed = n_ctx or 4096, kv_type or "f16", [], False
 
     pos = property(lambda self: len(self.tokens))
-    nbytes = property(lambda self: self.n_ctx * {"f32": 8, "f16": 4, "q8_0": 2, "q4_0": 1}[self.kv_type])
 
     def truncate(self, pos):
         assert 0 <= pos <= self.pos
@@ -59,6 +59,7 @@ class State:
 class Model:
     path: str = "fake.gguf"
     arch: str = "llama"
+    container: str = "gguf"
     answer: str = "Paris."
     interrupt_after: int | None = None      # tokens of the answer, then KeyboardInterrupt
     error: Exception | None = None
@@ -69,9 +70,18 @@ class Model:
     closed: bool = False
     whole_prompts: bool = False
 
+    def gguf(self):
+        return GGUFFile(self.path)
+
     def new_state(self, n_ctx=None, kv_type=None):
         self.states.append(State(n_ctx, kv_type))
         return self.states[-1]
+
+    def cost(self, n_ctx=None, kv_type=None):
+        n_ctx = n_ctx or 4096
+        kv = n_ctx * {"f32": 8, "f16": 4, "q8_0": 2, "q4_0": 1}[kv_type]
+        return SimpleNamespace(n_ctx=n_ctx, kv_type=kv_type, kv_bytes=kv, state_bytes=100, scratch_bytes=20,
+                               logits_bytes=3, total=kv + 123)
 
     def generate(self, prompt, params=None, max_tokens=None, stop=(), state=None):
         self.calls.append((bytes(prompt), params, max_tokens, stop))

@@ -37,9 +37,10 @@ def test_info_json(capsys, model, weights):
     assert report["tensors"] == [
         {"type": "Q4_1", "tensors": 2, "elements": 3232, "bytes": 2020},
         {"type": "F32", "tensors": 1, "elements": 10, "bytes": 40}]
-    assert report["states"] == [
-        {"n_ctx": 512, "kv_type": "q8_0", "bytes": 1024}, {"n_ctx": 1024, "kv_type": "q8_0", "bytes": 2048}]
-    assert model.closed and all(state.closed for state in model.states)
+    rest = {"kv_type": "q8_0", "state_bytes": 100, "scratch_bytes": 20, "logits_bytes": 3}
+    assert report["states"] == [{"n_ctx": 512, "kv_bytes": 1024, "bytes": 1147, **rest},
+                                {"n_ctx": 1024, "kv_bytes": 2048, "bytes": 2171, **rest}]
+    assert model.closed and model.states == []      # a price list needs no state
 
 
 def test_info_text(capsys, model, weights):
@@ -50,7 +51,7 @@ def test_info_text(capsys, model, weights):
     assert [model.path] in lines
     assert ["n_layer", "2"] in lines
     assert ["Q4_1", "2", "3,232", "2.0", "kB"] in lines
-    assert ["4096", "q4_0", "4.1", "kB", "6.2", "kB"] in lines
+    assert ["4096", "q4_0", "4.1", "kB", "100", "B", "20", "B", "3", "B", "4.2", "kB", "6.3", "kB"] in lines
     assert not any(line.endswith(" ") for line in out.splitlines())
 
 
@@ -61,6 +62,7 @@ def test_doctor_json(capsys, cpu, tmp_path, monkeypatch):
     assert report["processor"]["level"] == "avx2"
     assert report["processor"]["threads"] >= 1 and report["processor"]["threads_because_of"]
     assert report["memory"]["total_bytes"] >= report["memory"]["available_bytes"] > 0
+    assert report["memory"]["level"] in ("OK", "WATCH", "TIGHT", "CRITICAL") and report["memory"]["limited_by"]
     assert report["versions"]["numpy"] == __import__("numpy").__version__
     assert report["cache"]["folder"] == str(tmp_path)
     assert report["cache"]["present"].startswith("no;")

@@ -176,3 +176,12 @@ def test_old_and_new_spellings_agree(tmp_path):
     tokens = list(range(3, 40))
     by_new = logits_of(source / "model.safetensors", tokens, config_path=tmp_path / "config.json")
     assert np.array_equal(by_new, logits_of(source, tokens))
+
+
+def test_info_of_a_folder(capsys):
+    from pantheon.cli import main
+
+    assert main(["info", "--json", str(FIXTURES / "hf" / "ternary-llama")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["arch"] == "llama"
+    assert {entry["type"]: entry["tensors"] for entry in report["tensors"]} == {"U8": 14, "F32": 20}

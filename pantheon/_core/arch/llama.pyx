@@ -29,6 +29,7 @@ from pantheon._core.gated cimport gated_product, gated_scratch
 from pantheon._core.gguf cimport gguf_get_str
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_ROW, PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport (
+    kvcache_cost,
     kvcache_free,
     kvcache_k,
     kvcache_new,
@@ -45,15 +46,16 @@ from pantheon._core.linear cimport (
     input_layout,
     input_pack,
     input_prepare,
-    input_quantize,
     pn_group,
     pn_team,
     team_barrier,
     team_range,
 )
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.moe cimport MOE_COUNTERS, moe_layout, moe_prepare, moe_step, pn_moe
+from pantheon._core.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.pool cimport fw_pool_run, pn_counter, pn_counter_zero
-from pantheon._core.report cimport pn_interrupted, pn_set_error
+from pantheon._core.report cimport pn_interrupted, pn_set_error, pn_set_no_memory
 from pantheon._core.rope cimport pn_rope, rope_angles, rope_free
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport pn_source, source_safetensors
@@ -561,15 +563,15 @@ cdef pn_llama_work *work_of(pn_model *model, int n_tok, int n_out) noexcept nogi
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
     need = work_layout(work, NULL, w, &model.config, n_tok, n_out)
-    free(w.work_memory)
-    w.work_memory = calloc(1, need + 64)
-    w.work_bytes = need + 64
+    pn_pages_free(w.work_memory, w.work_bytes)
+    w.work_memory = pn_pages_new(need)
+    w.work_bytes = need
     if w.work_memory == NULL:
         memset(work, 0, sizeof(pn_llama_work))
         w.work_bytes = 0
-        pn_set_error(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
+        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
         return NULL
-    work_layout(work, <uint8_t *>((<size_t>w.work_memory + 63) // 64 * 64), w, &model.config, n_tok, n_out)
+    work_layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
     return work
 
 
@@ -814,18 +816,23 @@ cdef void unload(pn_model *model) noexcept nogil:
         rope_free(&w.rope)
         rope_free(&w.rope_long)
         owned_free(&w.owned)
-        free(w.work_memory)
+        pn_pages_free(w.work_memory, w.work_bytes)
         free(w)
     model.weights = NULL
 
 
+cdef size_t arena_bytes(const pn_llama_model *w, const pn_config *c) noexcept nogil:
+    """Scratch of a single-token forward: the work buffers, the logits and their tensor; a multiple of 16."""
+    cdef pn_llama_work work
+    cdef size_t need = work_layout(&work, NULL, w, c, 1, 1) + 64 + sizeof(tm_tensor) + 64
+    need += c.n_vocab * sizeof(float)
+    return (max(compute_arena_size(c), need) + 15) // 16 * 16
+
+
 cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1:
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
-    cdef pn_llama_work work
-    cdef size_t need = work_layout(&work, NULL, w, &model.config, 1, 1) + 64 + sizeof(tm_tensor) + 64
-    need += model.config.n_vocab * sizeof(float)
     state.kv_cache = kvcache_new(&model.config, n_ctx, type)
-    state.arena = pn_arena_new(max(compute_arena_size(&model.config), need))
+    state.arena = pn_arena_new(arena_bytes(w, &model.config))
     return 0
 
 
@@ -855,6 +862,21 @@ cdef size_t state_bytes(const pn_state *state) noexcept nogil:
     return (<const pn_llama_kv_cache *>state.kv_cache).nbytes + pn_arena_size(state.arena)
 
 
+cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
+    cdef const pn_llama_model *w = <const pn_llama_model *>model.weights
+    cdef const pn_config *c = &model.config
+    cdef pn_llama_work work
+    kvcache_cost(c, c.n_layer, type, cost)
+    cost.window = max(1, min(window, min(w.base.prefill_window, <int>PREFILL_WINDOW)))
+    cost.state_bytes = arena_bytes(w, c)
+    cost.scratch_bytes = work_layout(&work, NULL, w, c, cost.window, 1)
+    cost.logits_bytes = c.n_vocab * sizeof(float)
+
+
+cdef size_t work_bytes(const pn_model *model) noexcept nogil:
+    return (<const pn_llama_model *>model.weights).work_bytes
+
+
 cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_kind) noexcept nogil:
     cdef pn_arch_ops ops
     memset(&ops, 0, sizeof(ops))
@@ -876,4 +898,6 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.state_n_ctx = state_n_ctx
     ops.state_kv_type = state_kv_type
     ops.state_bytes = state_bytes
+    ops.cost = cost
+    ops.work_bytes = work_bytes
     return ops

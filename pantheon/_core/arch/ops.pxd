@@ -2,6 +2,7 @@
 from libc.stdint cimport uint32_t
 
 from pantheon._core.gguf cimport gguf_file
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
@@ -47,3 +48,9 @@ cdef struct pn_arch_ops:
     int (*state_n_ctx)(const pn_state *state) noexcept nogil
     pn_kv_type (*state_kv_type)(const pn_state *state) noexcept nogil
     size_t (*state_bytes)(const pn_state *state) noexcept nogil
+    # nogil. Price of one sequence with a KV cache of this type (PN_KV_DEFAULT: the architecture's own), and of a pass
+    # over up to window tokens: fills kv_type, window, areas, state_bytes, scratch_bytes and logits_bytes of a zeroed
+    # *cost. The exact sizes of what state_new and prefill allocate.
+    void (*cost)(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil
+    # nogil. Bytes of the work buffers that the model has allocated by now.
+    size_t (*work_bytes)(const pn_model *model) noexcept nogil

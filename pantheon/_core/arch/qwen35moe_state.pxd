@@ -1,5 +1,6 @@
 # Sequence state of Qwen3.5: KV of the attention layers, convolution and recurrent state of the others.
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model, pn_state
 
 # nogil. The environment's say in a new state of `qwen35moe`: positions allowed by QWEN35_MAX_SEQ, at most the model's
@@ -20,3 +21,4 @@ cdef int state_restore(pn_state *state, const void *snapshot, int pos) noexcept 
 cdef int state_n_ctx(const pn_state *state) noexcept nogil
 cdef pn_kv_type state_kv_type(const pn_state *state) noexcept nogil
 cdef size_t state_bytes(const pn_state *state) noexcept nogil
+cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil

@@ -5,7 +5,9 @@ from libc.string cimport memcpy, memset, strcmp
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model, pn_qwen35moe_state
 from pantheon._core.deltanet cimport deltanet_conv_size, deltanet_s_size
 from pantheon._core.kernels.table cimport PN_F32
-from pantheon._core.kvcache cimport kvcache_bytes, kvcache_free, kvcache_new, kvcache_reset
+from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work_bytes
+from pantheon._core.kvcache cimport kvcache_bytes, kvcache_cost, kvcache_free, kvcache_new, kvcache_reset
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error
 from pantheon._core.types cimport (
     PN_ARCH_QWEN35MOE,
@@ -166,3 +168,12 @@ cdef pn_kv_type state_kv_type(const pn_state *state) noexcept nogil:
 
 cdef size_t state_bytes(const pn_state *state) noexcept nogil:
     return of(state).nbytes + of(state).kv.nbytes
+
+
+cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
+    cdef pn_config c = kv_config(model)
+    kvcache_cost(&c, c.n_layer, chosen_type(model, type), cost)
+    cost.window = max(1, min(window, (<const pn_qwen35moe_model *>model.weights).base.prefill_window))
+    cost.state_bytes = own_bytes(model)
+    cost.scratch_bytes = qwen35moe_work_bytes(model, cost.window, 1)
+    cost.logits_bytes = c.n_vocab * sizeof(float)

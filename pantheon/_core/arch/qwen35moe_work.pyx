@@ -173,6 +173,11 @@ cdef size_t layout(pn_qwen35moe_work *work, uint8_t *base, const pn_qwen35moe_mo
     return m.used
 
 
+cdef size_t qwen35moe_work_bytes(const pn_model *model, int n_tok, int n_out) noexcept nogil:
+    cdef pn_qwen35moe_work work
+    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, n_out) + 64
+
+
 cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) noexcept nogil:
     cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>model.weights
     cdef pn_qwen35moe_work *work = &w.work

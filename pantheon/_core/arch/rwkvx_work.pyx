@@ -215,7 +215,6 @@ cdef size_t layout_prompt(rx_prompt *p, float **x, float **v_first, uint8_t *bas
     kv.v_bytes = aligned(kv.ops.v_bytes(kv.n_ctx, kv.head_dim))
     kv.nbytes = kv.n_kv_head * (kv.k_bytes + kv.v_bytes)
     kv.data = <uint8_t *>carve(&m, kv.nbytes)
-    kv.memory = NULL
     return m.used
 
 

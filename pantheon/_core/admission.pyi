@@ -1,0 +1,29 @@
+from typing import Any, final
+
+from pantheon._core.binding import ModelBase, State
+
+STATUS: tuple[str, ...]
+KV_NAMES: dict[int, str]
+
+@final
+class Hold:
+    def release(self) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+    def progress(self, pos: int) -> None: ...
+
+def decide(
+    model: ModelBase,
+    n_prompt: int,
+    max_tokens: int,
+    n_ctx: int | None = None,
+    kv_type: str | None = None,
+    window: int | None = None,
+    state: State | None = None,
+    *,
+    hold: bool = False,
+    reclaimable: int = 0,
+) -> tuple[dict[str, Any], Hold | None]: ...
+def cost(model: ModelBase, n_ctx: int | None, kv_type: str | None, window: int | None) -> dict[str, Any]: ...
+def touched_bytes(state: State) -> int: ...
+def work_bytes(model: ModelBase) -> int: ...

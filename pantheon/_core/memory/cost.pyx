@@ -1,0 +1,47 @@
+"""What a pn_cost adds up to (see cost.pxd for the contract)."""
+from libc.stdint cimport uint64_t
+
+from pantheon._core.memory.state cimport pn_cost
+
+
+cdef uint64_t allocated(const pn_cost *c, int n) noexcept nogil:
+    cdef uint64_t groups = (<uint64_t>max(n, 0) + 7) // 8, bytes = 0
+    cdef int i
+    for i in range(c.n_areas):
+        bytes += c.areas[i].n * ((c.areas[i].group_bytes * groups + 63) // 64 * 64)
+    return bytes
+
+
+cdef uint64_t pn_cost_kv(const pn_cost *c, int n) noexcept nogil:
+    cdef uint64_t bytes = allocated(c, n)
+    cdef int i
+    if c.n_ctx == 0 or n <= 0:
+        return bytes
+    for i in range(c.n_areas):           # the last page of each area is touched in part
+        bytes += c.areas[i].n * c.page_bytes
+    return min(bytes, allocated(c, c.n_ctx))
+
+
+cdef uint64_t pn_cost_total(const pn_cost *c, int n) noexcept nogil:
+    return pn_cost_kv(c, n) + c.state_bytes + c.scratch_bytes + c.logits_bytes
+
+
+cdef uint64_t pn_cost_need(const pn_cost *c, int n) noexcept nogil:
+    cdef uint64_t held = c.held_bytes + min(c.scratch_held, c.scratch_bytes)
+    cdef uint64_t total = pn_cost_total(c, n)
+    return total - held if total > held else 0
+
+
+cdef uint64_t pn_cost_die(const pn_cost *c, int die, int n) noexcept nogil:
+    return c.die_state_bytes[die] + c.die_token_bytes[die] * <uint64_t>max(n, 0)
+
+
+cdef int pn_cost_fit(const pn_cost *c, uint64_t have, int n) noexcept nogil:
+    cdef int low = 0, high = n, middle
+    while low < high:                    # need grows with the tokens
+        middle = low + (high - low + 1) // 2
+        if pn_cost_need(c, middle) <= have:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,451 @@
+"""memwatch: what memory there is, and what has been promised of it (see memwatch.pxd for the contract).
+
+Nothing is remembered but the last level, for hysteresis: every record is a function of the sample and of the live
+reservations. A reservation counts with what was promised less what its holder had touched when the sample was taken;
+what was touched since is in neither number, so it is counted twice for a moment rather than not at all.
+
+Where there is no /proc no thread runs: whoever decides asks psutil, under the GIL. Neither does one in a build without
+USE_THREADS: whoever decides samples.
+"""
+import logging
+import os
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset, strncpy
+
+from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_level_of, pn_ladder_plan_from_state
+from pantheon._core.memory.state cimport pn_ladder_plan, pn_mem_level, pn_mem_state, pn_reservation
+from pantheon._core.types cimport PN_MODEL_MAX_DIES
+
+from pantheon._core.memory.ladder import LEVELS
+
+cdef extern from "memory/seqlock.h" nogil:
+    ctypedef struct pn_seqlock:
+        pass
+    const int PN_SEQLOCK_WORDS
+    void pn_seqlock_write(pn_seqlock *s, const uint64_t *words, size_t n)
+    uint64_t pn_seqlock_read(pn_seqlock *s, uint64_t *words, size_t n)
+
+cdef extern from "memory/hostmem.h" nogil:
+    ctypedef struct pn_host_memory:
+        uint64_t total, avail, mem_total, mem_avail, rss, anon, limit, used
+        int version
+        char cgroup[512]
+    int pn_host_memory_read(const char *proc, const char *root, pn_host_memory *m)
+    uint64_t pn_touch_bytes(const char *setting)
+
+cdef extern from "memory/sampler.h" nogil:
+    ctypedef void (*pn_sampler_tick)() noexcept nogil
+    ctypedef struct pn_sampler:
+        pass
+    uint64_t pn_monotonic_ns()
+    void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick)
+    int pn_sampler_start(pn_sampler *s, unsigned interval_ms, int with_thread)
+    void pn_sampler_stop(pn_sampler *s, int halt_only)
+    void pn_sampler_ensure(pn_sampler *s)
+    int pn_sampler_running(pn_sampler *s)
+    unsigned pn_sampler_interval(pn_sampler *s)
+    void pn_sampler_lock(pn_sampler *s)
+    void pn_sampler_unlock(pn_sampler *s)
+    void pn_sampler_before_fork(pn_sampler *s)
+    void pn_sampler_after_fork(pn_sampler *s)
+    void pn_sampler_in_child(pn_sampler *s)
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef void (*fork_handler)() noexcept nogil
+    int pthread_atfork(fork_handler prepare, fork_handler parent, fork_handler child)
+
+cdef extern from *:
+    """
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    static inline void pn_trim(void) { malloc_trim(0); }
+    #else
+    static inline void pn_trim(void) {}
+    #endif
+    #if PN_USE_THREADS
+    #define PN_THREADS_BUILT 1
+    #else
+    #define PN_THREADS_BUILT 0
+    #endif
+    """
+    const int PN_THREADS_BUILT
+    void pn_trim() nogil
+
+cdef enum:
+    PATH_MAX = 4096
+    STALE_INTERVALS = 4
+
+cdef struct reservation_body:            # what pn_reservation * points to
+    uint64_t promised                    # bytes of the host
+    uint64_t touched                     # of them, so far
+    uint64_t counted                     # of them, when the last sample was taken
+    uint64_t dies[PN_MODEL_MAX_DIES]
+    reservation_body *next
+
+cdef pn_sampler sampler
+cdef pn_seqlock published
+# Under the sampler's lock:
+cdef pn_mem_state current                # the writer's own copy of what is published
+cdef reservation_body *reservations
+cdef uint64_t memory_limit               # the user's, of what is not backed by files; 0: none
+cdef char proc_root[PATH_MAX]
+cdef char cgroup_root[PATH_MAX]
+cdef pn_die_source die_source
+cdef uint64_t page_bytes
+cdef bint has_proc                       # else psutil has the numbers
+
+
+cdef void publish() noexcept nogil:
+    """Sums up the reservations, finds the levels and publishes. Under the lock."""
+    cdef reservation_body *r = reservations
+    cdef int i
+    current.host_reserved = 0
+    memset(current.die_reserved, 0, sizeof(current.die_reserved))
+    while r != NULL:
+        current.host_reserved += r.promised - min(r.promised, r.counted)
+        for i in range(PN_MODEL_MAX_DIES):
+            current.die_reserved[i] += r.dies[i]
+        r = r.next
+    current.level = pn_ladder_level_of(current.host_avail, current.host_reserved, current.host_total,
+                                       <pn_mem_level>current.level)
+    for i in range(<int>current.n_dies):
+        current.die_level[i] = pn_ladder_level_of(current.die_free[i], current.die_reserved[i], current.die_total[i],
+                                                  <pn_mem_level>current.die_level[i])
+    current.seq += 1
+    pn_seqlock_write(&published, <const uint64_t *>&current, sizeof(current) // sizeof(uint64_t))
+
+
+cdef void take(const pn_host_memory *m) noexcept nogil:
+    """A sample of the host becomes the record, with the user's limit and the dies. Under the lock."""
+    current.stamp_ns = pn_monotonic_ns()
+    current.host_total = m.total
+    current.host_avail = m.avail
+    current.host_rss = m.rss
+    if memory_limit > 0:
+        current.host_total = min(m.total, memory_limit)
+        current.host_avail = min(m.avail, memory_limit - min(memory_limit, m.anon))
+    current.n_dies = 0
+    if die_source != NULL:
+        current.n_dies = max(0, min(<int>PN_MODEL_MAX_DIES, die_source(current.die_total, current.die_free)))
+    publish()
+
+
+cdef void count_touched() noexcept nogil:
+    """Before a sample is taken, so that nothing is in neither number. Under the lock."""
+    cdef reservation_body *r = reservations
+    while r != NULL:
+        r.counted = r.touched
+        r = r.next
+
+
+cdef void tick() noexcept nogil:
+    """One sample from /proc. Under the lock."""
+    cdef pn_host_memory m
+    count_touched()
+    if pn_host_memory_read(proc_root, cgroup_root, &m) != 0:
+        memset(&m, 0, sizeof(m))         # unknown: nothing is refused for a number that is not there
+    take(&m)
+
+
+cdef void ask_psutil(pn_host_memory *m) noexcept with gil:
+    memset(m, 0, sizeof(pn_host_memory))
+    try:
+        import psutil
+
+        memory = psutil.virtual_memory()
+        m.total = m.mem_total = memory.total
+        m.avail = m.mem_avail = memory.available
+        m.rss = m.anon = psutil.Process().memory_info().rss
+    except Exception as e:
+        logging.getLogger("pantheon").debug("memory of this system is unknown: %s", e)
+
+
+cdef void sample_and_keep_lock() noexcept nogil:
+    cdef pn_host_memory m
+    if has_proc:
+        pn_sampler_lock(&sampler)
+        tick()
+    else:
+        ask_psutil(&m)                   # before the lock: who holds the GIL may be waiting for it
+        pn_sampler_lock(&sampler)
+        count_touched()
+        take(&m)
+
+
+cdef bint stale() noexcept nogil:
+    cdef pn_mem_state st
+    pn_memwatch_read(&st)
+    return pn_monotonic_ns() - st.stamp_ns > <uint64_t>1000000 * STALE_INTERVALS * pn_sampler_interval(&sampler)
+
+
+# ---- C API -----------------------------------------------------------------------------------------------------------
+
+cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
+    if not 1 <= interval_ms <= 60000:
+        return -1
+    return pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT)
+
+
+cdef void pn_memwatch_stop() noexcept nogil:
+    pn_sampler_stop(&sampler, 0)
+
+
+cdef bint pn_memwatch_running() noexcept nogil:
+    return pn_sampler_running(&sampler)
+
+
+cdef void pn_memwatch_read(pn_mem_state *st) noexcept nogil:
+    pn_seqlock_read(&published, <uint64_t *>st, sizeof(pn_mem_state) // sizeof(uint64_t))
+
+
+cdef void pn_memwatch_fresh(pn_mem_state *st) noexcept nogil:
+    if stale():
+        pn_memwatch_sample()
+    pn_memwatch_read(st)
+
+
+cdef void pn_memwatch_sample() noexcept nogil:
+    sample_and_keep_lock()
+    pn_sampler_unlock(&sampler)
+
+
+cdef void pn_memwatch_set_dies(pn_die_source source) noexcept nogil:
+    global die_source
+    pn_sampler_lock(&sampler)
+    die_source = source
+    pn_sampler_unlock(&sampler)
+
+
+cdef uint64_t pn_memwatch_page_bytes() noexcept nogil:
+    return page_bytes
+
+
+cdef void pn_memwatch_decide_begin(pn_mem_state *st) noexcept nogil:
+    pn_sampler_ensure(&sampler)
+    if stale():
+        sample_and_keep_lock()
+    else:
+        pn_sampler_lock(&sampler)
+    st[0] = current
+
+
+cdef void pn_memwatch_decide_end() noexcept nogil:
+    pn_sampler_unlock(&sampler)
+
+
+cdef pn_reservation *pn_memwatch_promise(uint64_t host, const uint64_t *dies, int n_dies) noexcept nogil:
+    global reservations
+    cdef reservation_body *r = <reservation_body *>calloc(1, sizeof(reservation_body))
+    cdef int i
+    if r == NULL:
+        return NULL
+    r.promised = host
+    for i in range(n_dies):
+        r.dies[i] = dies[i]
+    r.next = reservations
+    reservations = r
+    publish()
+    return <pn_reservation *>r
+
+
+cdef void pn_reservation_touched(pn_reservation *r, uint64_t bytes) noexcept nogil:
+    if r != NULL:
+        pn_sampler_lock(&sampler)
+        (<reservation_body *>r).touched = max((<reservation_body *>r).touched, bytes)
+        pn_sampler_unlock(&sampler)
+
+
+cdef uint64_t pn_reservation_bytes(const pn_reservation *r) noexcept nogil:
+    return (<const reservation_body *>r).promised if r != NULL else 0
+
+
+cdef void pn_reservation_release(pn_reservation *r) noexcept nogil:
+    cdef reservation_body **at = &reservations
+    if r == NULL:
+        return
+    # What the holder touched may live on, in a cache: the sample that no longer counts the promise has to see it.
+    sample_and_keep_lock()
+    while at[0] != NULL and at[0] != <reservation_body *>r:
+        at = &at[0].next
+    if at[0] != NULL:
+        at[0] = at[0].next
+        free(r)
+        publish()
+    pn_sampler_unlock(&sampler)
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------------
+
+cdef void before_fork() noexcept nogil:
+    pn_sampler_before_fork(&sampler)
+
+
+cdef void after_fork() noexcept nogil:
+    pn_sampler_after_fork(&sampler)
+
+
+cdef void in_child() noexcept nogil:
+    pn_sampler_in_child(&sampler)
+    current.stamp_ns = 0                 # nobody has sampled this process yet: the next one who decides does
+    publish()
+
+
+# ---- Python face -----------------------------------------------------------------------------------------------------
+
+cdef int set_root(char *to, path, str name) except -1:
+    cdef bytes raw = os.fsencode(path)
+    if b"\0" in raw or len(raw) >= PATH_MAX:
+        raise ValueError(f"{name} is {path!r}, not a path below {<int>PATH_MAX} bytes")
+    strncpy(to, raw, PATH_MAX)
+    return 0
+
+
+cdef dict host_dict(const pn_host_memory *m):
+    return {"total": m.total, "available": m.avail, "mem_total": m.mem_total, "mem_available": m.mem_avail,
+            "rss": m.rss, "anonymous": m.anon, "cgroup_limit": m.limit if m.version else None,
+            "cgroup_used": m.used if m.version else None, "cgroup_version": m.version or None,
+            "cgroup": os.fsdecode(<bytes>m.cgroup) if m.version else None}
+
+
+def host_memory(proc="/proc", cgroup="/sys/fs/cgroup"):
+    """What these trees say of this process's memory, as a dict; None when there is no meminfo.
+
+    total, available: bytes, the container's where it is tighter; mem_total, mem_available: the machine's; rss,
+    anonymous: this process's; cgroup_limit, cgroup_used (without page cache), cgroup_version, cgroup: the group that
+    leaves least, None without a limit.
+    """
+    cdef pn_host_memory m
+    cdef char p[PATH_MAX]
+    cdef char c[PATH_MAX]
+    set_root(p, proc, "proc")
+    set_root(c, cgroup, "cgroup")
+    if pn_host_memory_read(p, c, &m) != 0:
+        return None
+    return host_dict(&m)
+
+
+def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
+    """Where memwatch reads, and how much memory this process may take: limit bytes that are not backed by files.
+
+    Samples at once. ValueError naming the argument and its range.
+    """
+    global memory_limit, has_proc
+    cdef char p[PATH_MAX]
+    cdef char c[PATH_MAX]
+    if limit is not None and not 1 <= limit <= 2**62:
+        raise ValueError(f"memory limit is {limit}, not in 1..{2**62} bytes")
+    set_root(p, proc, "proc")
+    set_root(c, cgroup, "cgroup")
+    cdef uint64_t new_limit = limit or 0
+    cdef bint proc_there = os.path.exists(os.path.join(proc, "meminfo"))
+    with nogil:
+        pn_sampler_lock(&sampler)
+        memory_limit = new_limit
+        has_proc = proc_there
+        strncpy(proc_root, p, PATH_MAX)
+        strncpy(cgroup_root, c, PATH_MAX)
+        pn_sampler_unlock(&sampler)
+        pn_memwatch_sample()
+
+
+def start(interval_ms=250):
+    """Starts sampling every interval_ms milliseconds, 1..60000; or changes the interval."""
+    if not 1 <= interval_ms <= 60000:
+        raise ValueError(f"interval_ms is {interval_ms}, not in 1..60000")
+    cdef int interval = interval_ms
+    with nogil:
+        pn_memwatch_start(interval)
+
+
+def stop():
+    """Ends sampling. From then on every request fits, unchecked."""
+    with nogil:
+        pn_memwatch_stop()
+
+
+def halt():
+    """Ends the thread but not the sampling, as if the thread were stuck. For tests."""
+    with nogil:
+        pn_sampler_stop(&sampler, 1)
+
+
+def running():
+    """True between start and stop."""
+    return bool(pn_memwatch_running())
+
+
+def limit():
+    """The user's limit in bytes; None without one."""
+    return memory_limit or None
+
+
+def read(fresh=False):
+    """The newest record as a dict, after a new sample when fresh is set and the record is stale.
+
+    With it host_have, the bytes that new work may take, and evict_bytes and unload_bytes, which the ladder wants back.
+    """
+    cdef pn_mem_state st
+    cdef pn_ladder_plan plan
+    cdef bint anew = fresh
+    with nogil:
+        if anew:
+            pn_memwatch_fresh(&st)
+        else:
+            pn_memwatch_read(&st)
+    pn_ladder_plan_from_state(&st, &plan)
+    return {"seq": st.seq, "stamp_ns": st.stamp_ns, "host_total": st.host_total, "host_avail": st.host_avail,
+            "host_rss": st.host_rss, "host_reserved": st.host_reserved,
+            "host_have": pn_ladder_have(st.host_avail, st.host_reserved, st.host_total),
+            "level": LEVELS[st.level], "evict_bytes": plan.evict_bytes, "unload_bytes": plan.unload_bytes,
+            "dies": [{"total": st.die_total[i], "free": st.die_free[i], "reserved": st.die_reserved[i],
+                      "level": LEVELS[st.die_level[i]]} for i in range(<int>st.n_dies)]}
+
+
+def sample():
+    """Samples now."""
+    with nogil:
+        pn_memwatch_sample()
+
+
+def trim():
+    """Gives freed memory back to the system, where the allocator kept it, and samples."""
+    with nogil:
+        pn_trim()
+        pn_memwatch_sample()
+
+
+cdef uint64_t test_dies[2][PN_MODEL_MAX_DIES]
+cdef int n_test_dies = 0
+
+
+cdef int read_test_dies(uint64_t *totals, uint64_t *frees) noexcept nogil:
+    cdef int i
+    for i in range(n_test_dies):
+        totals[i], frees[i] = test_dies[0][i], test_dies[1][i]
+    return n_test_dies
+
+
+def set_dies(dies):
+    """Makes up GPU dies, (total, free) bytes of each; () for none. For tests."""
+    global n_test_dies
+    cdef int i
+    n_test_dies = min(len(dies), <int>PN_MODEL_MAX_DIES)
+    for i in range(n_test_dies):
+        test_dies[0][i], test_dies[1][i] = dies[i]
+    with nogil:
+        if n_test_dies > 0:
+            pn_memwatch_set_dies(read_test_dies)
+        else:
+            pn_memwatch_set_dies(NULL)
+        pn_memwatch_sample()
+
+
+assert sizeof(pn_mem_state) // sizeof(uint64_t) <= PN_SEQLOCK_WORDS
+pn_sampler_init(&sampler, tick)
+pthread_atfork(before_fork, after_fork, in_child)
+page_bytes = pn_touch_bytes("/sys/kernel/mm/transparent_hugepage/enabled")
+set_root(proc_root, "/proc", "proc")
+set_root(cgroup_root, "/sys/fs/cgroup", "cgroup")
+has_proc = os.path.exists("/proc/meminfo")

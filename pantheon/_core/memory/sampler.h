@@ -1,0 +1,156 @@
+/* A thread that calls a function at intervals, and the lock that the function's data is under. Used by memwatch.pyx.
+ *
+ * Threads do not survive a fork: the child finds the lock free, the record whole and no thread; pn_sampler_ensure starts
+ * a new one there when somebody first needs it.
+ */
+#ifndef PN_SAMPLER_H
+#define PN_SAMPLER_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+typedef void (*pn_sampler_tick)(void);
+
+typedef struct pn_sampler {
+    pthread_mutex_t lock;                    /* the tick's data; held while it runs */
+    pthread_mutex_t life;                    /* one start or stop at a time; taken before lock */
+    pthread_cond_t wake;
+    pthread_t thread;
+    int alive;                               /* there is a thread, in this process */
+    int forked;                              /* its thread was left behind in the parent */
+    int stop;
+    _Atomic int running;                     /* started and not stopped; stays set in the child of a fork */
+    _Atomic uint32_t interval_ms;
+    pn_sampler_tick tick;
+} pn_sampler;
+
+static inline uint64_t pn_monotonic_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick) {
+    pthread_condattr_t attr;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->life, NULL);
+    pthread_condattr_init(&attr);
+#ifndef __APPLE__
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+#endif
+    pthread_cond_init(&s->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    s->alive = s->stop = s->forked = 0;
+    s->tick = tick;
+}
+
+/* Returns after ms, or earlier when woken; the lock is held before and after. */
+static inline void pn_sampler_nap(pn_sampler *s, uint32_t ms) {
+    struct timespec t;
+#ifdef __APPLE__
+    t.tv_sec = ms / 1000;
+    t.tv_nsec = (long)(ms % 1000) * 1000000;
+    pthread_cond_timedwait_relative_np(&s->wake, &s->lock, &t);
+#else
+    uint64_t until = pn_monotonic_ns() + (uint64_t)ms * 1000000u;
+    t.tv_sec = (time_t)(until / 1000000000u);
+    t.tv_nsec = (long)(until % 1000000000u);
+    pthread_cond_timedwait(&s->wake, &s->lock, &t);
+#endif
+}
+
+static void *pn_sampler_main(void *arg) {
+    pn_sampler *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        s->tick();
+        pn_sampler_nap(s, atomic_load(&s->interval_ms));
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Under `life`. The thread takes no signals (those are the program's) and needs a small stack. */
+static inline int pn_sampler_launch(pn_sampler *s) {
+    pthread_attr_t attr;
+    sigset_t all, before;
+    s->stop = 0;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 256 * 1024);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = pthread_create(&s->thread, &attr, pn_sampler_main, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    s->alive = status == 0;
+    return status;
+}
+
+/* with_thread 0: only marks the sampler as running. 0, or -1 when the system gives no thread; it runs then without. */
+static inline int pn_sampler_start(pn_sampler *s, uint32_t interval_ms, int with_thread) {
+    int status = 0;
+    pthread_mutex_lock(&s->life);
+    atomic_store(&s->interval_ms, interval_ms);
+    atomic_store(&s->running, 1);
+    if (with_thread && !s->alive) {
+        status = pn_sampler_launch(s);
+    } else if (s->alive) {
+        pthread_mutex_lock(&s->lock);
+        pthread_cond_signal(&s->wake);       /* the new interval counts from now */
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->life);
+    return status == 0 ? 0 : -1;
+}
+
+/* Returns when the thread has ended. halt_only: the sampler still counts as running, as if the thread had died. */
+static inline void pn_sampler_stop(pn_sampler *s, int halt_only) {
+    pthread_mutex_lock(&s->life);
+    if (!halt_only) atomic_store(&s->running, 0);
+    if (s->alive) {
+        pthread_mutex_lock(&s->lock);
+        s->stop = 1;
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+        s->alive = 0;
+    }
+    pthread_mutex_unlock(&s->life);
+}
+
+/* Starts the thread anew in the child of a fork. */
+static inline void pn_sampler_ensure(pn_sampler *s) {
+    if (!s->forked) return;
+    pthread_mutex_lock(&s->life);
+    if (s->forked && !s->alive && atomic_load(&s->running)) pn_sampler_launch(s);
+    s->forked = 0;
+    pthread_mutex_unlock(&s->life);
+}
+
+static inline int pn_sampler_running(pn_sampler *s) { return atomic_load(&s->running); }
+static inline uint32_t pn_sampler_interval(pn_sampler *s) { return atomic_load(&s->interval_ms); }
+static inline void pn_sampler_lock(pn_sampler *s) { pthread_mutex_lock(&s->lock); }
+static inline void pn_sampler_unlock(pn_sampler *s) { pthread_mutex_unlock(&s->lock); }
+
+/* Around a fork nobody else may be inside the locks, or the child would wait for a thread that it does not have. */
+static inline void pn_sampler_before_fork(pn_sampler *s) {
+    pthread_mutex_lock(&s->life);
+    pthread_mutex_lock(&s->lock);
+}
+
+static inline void pn_sampler_after_fork(pn_sampler *s) {
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->life);
+}
+
+static inline void pn_sampler_in_child(pn_sampler *s) {
+    int had_thread = s->alive;
+    pn_sampler_init(s, s->tick);
+    s->forked = had_thread;
+}
+
+#endif

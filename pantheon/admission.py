@@ -1,0 +1,229 @@
+"""Memory-aware admission from Python: whether a request fits, and holding what it was promised.
+
+The C side decides (pn_admit_reserve). This module adds what the ladder asks its caller to do first: rung 1, dropping
+idle prefix-cache entries, and rung 4, unloading idle models, through functions that their owners register here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pantheon._core import admission as core
+from pantheon._core.memory import memwatch
+from pantheon.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from pantheon._core.binding import State
+    from pantheon.model import Model
+
+Reclaim = Callable[[int], int]               # frees about so many bytes of what is idle; returns how many it freed
+
+
+class Cost(NamedTuple):
+    """What one sequence takes, in bytes: exactly what is allocated for it."""
+
+    n_ctx: int                   # positions, a multiple of 8
+    kv_type: str | None          # type of the KV cache; None where there is none
+    window: int                  # tokens of one pass over the weights
+    kv_bytes: int                # grows with n_ctx
+    state_bytes: int             # fixed per sequence: scratch of a forward, recurrent state, checkpoints
+    scratch_bytes: int           # work buffers of the prompt, one set for all sequences of a model
+    logits_bytes: int
+    per_die: tuple[int, ...]     # of GPU memory; () on the CPU
+
+    @property
+    def total(self) -> int:
+        """Bytes of host memory for a single sequence."""
+        return self.kv_bytes + self.state_bytes + self.scratch_bytes + self.logits_bytes
+
+
+class Verdict(NamedTuple):
+    """The answer before the work."""
+
+    status: str                  # "FIT"; "CAPPED": the prompt fits, not all of the answer; "DENIED"
+    n_tokens: int                # tokens asked for, prompt and answer
+    fit_tokens: int              # how many of them fit
+    need_bytes: int              # what n_tokens take beyond what is held already
+    have_bytes: int              # what new work may take
+    kv_type: str | None          # type of the KV cache
+    prefill_window: int          # most tokens of one prefill call
+    steps: tuple[str, ...]       # what the ladder did for this request, in order
+    reason: str                  # "" for a checked FIT
+
+
+class Reservation:
+    """What model.reserve holds until release, or the end of the with block."""
+
+    def __init__(self, verdict: Verdict, hold: core.Hold) -> None:
+        self.verdict = verdict
+        self._hold = hold
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are promised; 0 after release, and when nothing was checked."""
+        return self._hold.nbytes
+
+    def progress(self, pos: int) -> None:
+        """The sequence holds pos tokens now: what they took is used, and no longer promised."""
+        self._hold.progress(pos)
+
+    def release(self) -> None:
+        """Gives the promise back; call it when the sequence's memory is freed. May be called again."""
+        self._hold.release()
+        with _released:
+            _released.notify_all()
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+# ---- what can be given back ------------------------------------------------------------------------------------------
+
+_released = threading.Condition()
+_reclaimers: dict[int, list[tuple[Reclaim, Callable[[], int]]]] = {1: [], 4: []}
+_RECLAIMED = {1: "idle prefix-cache entries evicted", 4: "idle models unloaded"}
+
+
+def _after_fork() -> None:
+    """Whoever held the lock in the parent is no thread of the child."""
+    global _released
+    _released = threading.Condition()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def register_reclaimer(rung: int, reclaim: Reclaim, idle_bytes: Callable[[], int]) -> None:
+    """Gives the ladder a way to free idle memory: rung 1 (cache entries) or 4 (models).
+
+    reclaim(n) frees about n bytes, least recently used first, and returns how many it freed; idle_bytes() is how many
+    it could free. Both are called without any lock of this module.
+    """
+    _reclaimers[rung].append((reclaim, idle_bytes))
+
+
+def reclaimable_bytes() -> int:
+    """Bytes that all registered reclaimers together could free."""
+    return sum(idle() for entries in _reclaimers.values() for _, idle in entries)
+
+
+def _reclaim(rung: int, wanted: int) -> int:
+    freed = 0
+    for reclaim, _ in _reclaimers[rung]:
+        if freed < wanted:
+            freed += reclaim(wanted - freed)
+    return freed
+
+
+# ---- asking and holding ----------------------------------------------------------------------------------------------
+
+
+def start_memwatch() -> None:
+    """Starts memwatch, as pantheon.load does. PANTHEON_MEMWATCH=0 leaves it off; PANTHEON_MEMORY_LIMIT bounds what this
+    process may take: bytes, or with a suffix K, M, G or T of powers of 1024."""
+    if memwatch.running() or os.environ.get("PANTHEON_MEMWATCH") == "0":
+        return
+    text = os.environ.get("PANTHEON_MEMORY_LIMIT")
+    if text:
+        memwatch.configure(limit=_bytes(text))
+    memwatch.start()
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,19})([KMGT]?)", text.strip().upper())
+    value = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]] if match else 0
+    if not 1 <= value <= 2**62:
+        raise ValueError(f"PANTHEON_MEMORY_LIMIT is {text!r}, not in 1..{2**62} bytes (suffixes K, M, G, T)")
+    return value
+
+
+def cost(model: Model, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None) -> Cost:
+    """See Model.cost."""
+    return Cost(**core.cost(model, n_ctx, kv_type, window))
+
+
+def ask(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
+        window: int | None = None, state: State | None = None) -> Verdict:
+    """See Model.admit."""
+    fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, kv_type, window, state,
+                            reclaimable=reclaimable_bytes())
+    return _verdict(fields, n_prompt, [])
+
+
+def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
+            window: int | None = None, state: State | None = None, timeout: float = 0.0) -> Reservation:
+    """See Model.reserve."""
+    until = time.monotonic() + timeout
+    while True:
+        fields, hold, steps = _hold(model, n_prompt, max_tokens, n_ctx, kv_type, window, state)
+        verdict = _verdict(fields, n_prompt, steps)
+        if hold is not None:
+            return Reservation(verdict, hold)
+        left = until - time.monotonic()
+        if left <= 0:
+            raise AdmissionError(_refusal(model, verdict, n_prompt, max_tokens, n_ctx, kv_type, state), verdict)
+        with _released:
+            _released.wait(min(left, 0.25))
+
+
+def _hold(model: Model, n_prompt: int, *request: Any) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
+    """Decides, and where the ladder or a lack of room asks for it, frees what is idle and decides again."""
+    steps = []
+    fields, hold = core.decide(model, n_prompt, *request, hold=True)
+    for rung, key in ((1, "evict_bytes"), (4, "unload_bytes")):
+        short = fields["status"] != "FIT" and fields["need_bytes"] > fields["have_bytes"]
+        wanted = max(fields[key], fields["need_bytes"] - fields["have_bytes"] if short else 0)
+        freed = _reclaim(rung, wanted) if wanted else 0
+        if freed:
+            steps.append(f"rung {rung}: {fields['level']}, {_RECLAIMED[rung]}, {freed} bytes")
+        if freed or (short and rung == 1):
+            memwatch.trim()
+            if hold is not None:
+                hold.release()
+            fields, hold = core.decide(model, n_prompt, *request, hold=True)
+    return fields, hold, steps
+
+
+def _verdict(fields: dict[str, Any], n_prompt: int, steps: list[str]) -> Verdict:
+    level, status = fields["level"], fields["status"]
+    if fields["kv_lowered"]:
+        steps = [*steps, f"rung 2: {level}, KV cache {fields['kv_type']} instead of f16"]
+    if fields["prefill_window"] < fields["window_asked"]:
+        steps = [*steps, f"rung 3: {level}, prefill window {fields['window_asked']} -> {fields['prefill_window']}"]
+    reason = "" if fields["checked"] else "not checked: memwatch is off or knows nothing"
+    if status != "FIT":
+        by_memory = fields["need_bytes"] > fields["have_bytes"]
+        tokens = f"{fields['fit_tokens']} of {fields['n_tokens']} tokens fit"
+        reason = (f"memory: {tokens}, {fields['need_bytes']} bytes are needed and {fields['have_bytes']} can be had"
+                  if by_memory else f"context: {tokens}")
+        if by_memory and status == "CAPPED":
+            answer = fields["n_tokens"] - n_prompt
+            steps = [*steps, f"rung 5: {level}, max_tokens {answer} -> {fields['fit_tokens'] - n_prompt}"]
+        elif by_memory and status == "DENIED":
+            steps = [*steps, f"rung 6: {level}, denied"]
+    return Verdict(status, fields["n_tokens"], fields["fit_tokens"], fields["need_bytes"], fields["have_bytes"],
+                   fields["kv_type"], fields["prefill_window"], tuple(steps), reason)
+
+
+def _refusal(model: Model, verdict: Verdict, n_prompt: int, max_tokens: int, n_ctx: int | None, kv_type: str | None,
+             state: State | None) -> str:
+    """What a refused user reads: the numbers, and what would need less."""
+    hints = []
+    if verdict.fit_tokens > 0:
+        hints.append(f"a prompt of up to {verdict.fit_tokens} tokens fits")
+    if state is None and verdict.kv_type in ("f16", "f32"):
+        fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, "q8_0", None, None)
+        if fields["kv_type"] == "q8_0" and fields["fit_tokens"] > verdict.fit_tokens:
+            hints.append(f"with a q8_0 cache {fields['fit_tokens']} tokens fit")
+    hints.append("a smaller context or another model needs less")
+    return (f"the prompt of {n_prompt} tokens does not fit into memory: {verdict.need_bytes} bytes are needed for it "
+            f"and the answer, {verdict.have_bytes} can be had ({'; '.join(hints)})")

@@ -1,0 +1,183 @@
+"""States of finished requests, kept so that a prompt that begins like an earlier one costs only what is new.
+
+An entry is taken out while it is in use, so nobody else sees a state change. What is reused was computed from the same
+tokens by the same weights with the same type of KV cache, and a state that was cut back goes on with the same bits as a
+fresh one: an answer does not depend on whether the cache was warm.
+
+All caches of the process together are rung 1 of the memory ladder: the least recently used entry goes first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pantheon import admission
+from pantheon._core.admission import touched_bytes
+from pantheon._core.memory import memwatch
+
+if TYPE_CHECKING:
+    from pantheon._core.binding import Checkpoint, State
+    from pantheon.model import Model
+
+MIN_SHARED = 16                  # tokens; less is not worth an entry that something else could use
+MAX_CHECKPOINTS = 4              # of one entry, the latest
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens a and b have in common from their beginning on."""
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+def cut_back(state: State, keep: int, checkpoints: Iterable[Checkpoint] = ()) -> int:
+    """Takes state back to position keep and returns where it is then.
+
+    A recurrent architecture cannot go back just anywhere: there it is the last valid checkpoint up to keep, or the
+    beginning.
+    """
+    if keep >= state.pos:
+        return state.pos
+    try:
+        state.truncate(keep)
+    except ValueError:
+        usable = [c for c in checkpoints if c.valid and c.pos <= keep]
+        if usable:
+            state.restore(max(usable, key=lambda c: c.pos))
+        else:
+            state.reset()
+    return state.pos
+
+
+class Prefix(NamedTuple):
+    """A state taken out of the cache; it holds the first state.pos tokens of the prompt."""
+
+    state: State
+    checkpoints: list[Checkpoint]
+
+
+@dataclass(eq=False)
+class _Entry:
+    tokens: list[int]            # state.pos of them
+    state: State
+    checkpoints: list[Checkpoint]
+    nbytes: int                  # what the state has touched, and the checkpoints
+    used: int                    # ticks of the clock below
+
+
+_clock = itertools.count()
+_caches: weakref.WeakSet[PrefixCache] = weakref.WeakSet()
+
+
+class PrefixCache:
+    """The cache of one model; Model.use_prefix_cache makes it.
+
+    max_bytes    most bytes that idle entries hold
+    n_ctx        positions of the states that are made to be kept
+    """
+
+    def __init__(self, model: Model, max_bytes: int, n_ctx: int) -> None:
+        self.max_bytes = max_bytes
+        self.n_ctx = n_ctx
+        self._model = weakref.ref(model)
+        self._entries: list[_Entry] = []
+        self._lock = threading.RLock()
+        _caches.add(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that idle entries hold."""
+        with self._lock:
+            return sum(entry.nbytes for entry in self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def take(self, tokens: Sequence[int], kv_type: str | None, n_ctx: int = 0) -> Prefix | None:
+        """Takes out the state that shares most with a prompt, cut back to that; None when none is worth it.
+
+        At least the prompt's last token is left to be fed, which gives its logits. An entry must be of this KV type,
+        have n_ctx positions, and share MIN_SHARED tokens and half of its own: no long one is given up for a greeting.
+        """
+        prompt = tokens[:-1]
+        with self._lock:
+            best, shared = None, MIN_SHARED - 1
+            for entry in self._entries:
+                if entry.state.kv_type != kv_type or entry.state.n_ctx < n_ctx:
+                    continue
+                n = common_prefix(entry.tokens, prompt)
+                if n > shared and 2 * n >= len(entry.tokens):
+                    best, shared = entry, n
+            if best is None:
+                return None
+            self._entries.remove(best)
+        if cut_back(best.state, shared, best.checkpoints) == 0:
+            best.state.close()
+            return None
+        return Prefix(best.state, [c for c in best.checkpoints if c.valid])
+
+    def put(self, tokens: Sequence[int], state: State, checkpoints: Iterable[Checkpoint] = ()) -> None:
+        """Keeps a state that holds these tokens, or closes it: the state is the cache's from here on."""
+        model = self._model()
+        if model is None or model.closed or state.closed or state.model is not model or len(tokens) != state.pos:
+            state.close()
+            return
+        kept = [c for c in checkpoints if c.valid][-MAX_CHECKPOINTS:]
+        nbytes = touched_bytes(state) + sum(c.nbytes for c in kept)
+        if nbytes > self.max_bytes or state.pos < MIN_SHARED:
+            state.close()
+            return
+        with self._lock:
+            self._entries.append(_Entry(list(tokens), state, kept, nbytes, next(_clock)))
+            self.evict(self.nbytes - self.max_bytes)
+        if memwatch.running() and evict_idle(memwatch.read()["evict_bytes"]):
+            memwatch.trim()
+
+    def evict(self, nbytes: int) -> int:
+        """Closes the least recently used entries until nbytes are free or none is left; returns the bytes freed."""
+        freed = 0
+        with self._lock:
+            while freed < nbytes and self._entries:
+                freed += self._drop(min(self._entries, key=lambda entry: entry.used))
+        return freed
+
+    def clear(self) -> None:
+        """Closes all entries."""
+        self.evict(1 << 62)
+
+    def _drop(self, entry: _Entry) -> int:
+        self._entries.remove(entry)
+        entry.state.close()
+        return entry.nbytes
+
+    def _oldest(self) -> int | None:
+        with self._lock:
+            return min((entry.used for entry in self._entries), default=None)
+
+
+def idle_bytes() -> int:
+    """Bytes that the idle entries of all caches hold."""
+    return sum(cache.nbytes for cache in list(_caches))
+
+
+def evict_idle(nbytes: int) -> int:
+    """Closes the least recently used entries of all caches until nbytes are free or none is left; returns the bytes
+    freed."""
+    freed = 0
+    while freed < nbytes:
+        ages = [(used, cache) for cache in list(_caches) if (used := cache._oldest()) is not None]
+        if not ages:
+            break
+        freed += min(ages, key=lambda age: age[0])[1].evict(1)
+    return freed
+
+
+admission.register_reclaimer(1, evict_idle, idle_bytes)

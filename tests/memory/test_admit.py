@@ -1,0 +1,358 @@
+"""The decision: pure, for a model on a made-up machine, and with reservations."""
+import logging
+import threading
+
+import pytest
+
+import pantheon
+from pantheon import admission
+from pantheon._core.memory import admit, ladder, memwatch
+from pantheon._core.memory.ladder import LEVELS
+
+GIB = 1 << 30
+FREE = {"OK": 0.5, "WATCH": 0.15, "TIGHT": 0.09, "CRITICAL": 0.04}
+
+
+@pytest.fixture
+def model(llama):
+    with pantheon.load(llama) as model:
+        yield model
+
+
+@pytest.fixture
+def quantised():
+    """A model whose heads are wide enough for a quantised cache."""
+    from conftest import TINY
+
+    with pantheon.load(TINY / "llama-blocks32.gguf") as model:
+        yield model
+
+
+def leave(machine, nbytes, total=64 * GIB):
+    """Puts the machine where new work may have nbytes (to a KiB, rounded up)."""
+    kept = int(ladder.DEFAULTS["keep"] * total)
+    machine.memory(total, (nbytes + kept + 1023) // 1024 * 1024)
+
+
+# ---- the pure function -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("avail", "n_tokens", "expected"), [
+    # 72 for the sequence and 64 for each 8 tokens
+    (1000, 10, ("OK", 10)), (200, 10, ("OK", 10)), (199, 10, ("CAP", 8)), (136, 8, ("OK", 8)), (135, 8, ("REJECT", 0)),
+    (135, 1, ("REJECT", 0)), (0, 1, ("REJECT", 0)), (1000, 0, ("REJECT", 0)), (1000, -3, ("REJECT", 0)),
+])
+def test_tokens_against_bytes(avail, n_tokens, expected):
+    try:
+        ladder.configure(keep=0.0)
+        code, fit, _ = admit.request(n_tokens, 100, total=10000, avail=avail, group_bytes=64, state_bytes=72)
+        assert (code, fit) == expected
+    finally:
+        ladder.configure()
+
+
+def test_need_is_exact():
+    try:
+        ladder.configure(keep=0.0)
+        facts = {"total": 1 << 20, "group_bytes": 100, "areas": 3, "state_bytes": 1000, "scratch_bytes": 500,
+                 "window": 16, "logits_bytes": 40}
+        need = 3 * 256 + 1000 + 500 + 40                # 9 tokens: two groups, 200 bytes up to a multiple of 64
+        assert admit.request(9, 16, avail=need, **facts) == ("OK", 9, need)
+        assert admit.request(9, 16, avail=need - 1, **facts) == ("CAP", 8, need)
+        assert admit.request(16, 16, avail=need, **facts)[:2] == ("OK", 16)
+        assert admit.request(17, 16, avail=need, **facts)[:2] == ("CAP", 16)
+        assert admit.request(9, 16, avail=3 * 128 + 1539, **facts)[:2] == ("REJECT", 0)
+        assert admit.request(9, 16, avail=need + 77, reserved=77, **facts)[0] == "OK"
+        assert admit.request(9, 16, avail=need + 76, reserved=77, **facts)[0] == "CAP"
+        assert admit.request(9, 16, avail=10, reserved=77, **facts)[0] == "REJECT"
+        assert admit.request(9, 16, avail=need - 300, held_bytes=300, **facts) == ("OK", 9, need - 300)
+        assert admit.request(9, 16, avail=need - 500, scratch_held=9999, **facts) == ("OK", 9, need - 500)
+        assert admit.request(9, 8, avail=need - 200, **facts)[0] == "OK"        # half the window, half the scratch
+    finally:
+        ladder.configure()
+
+
+def test_the_kept_part_is_never_given():
+    assert admit.request(8, 1, total=6400, avail=192, group_bytes=64)[0] == "OK"
+    assert admit.request(8, 1, total=6400, avail=191, group_bytes=64)[0] == "REJECT"
+
+
+def test_more_memory_never_fits_less():
+    fits = [admit.request(500, 64, total=10000, avail=avail, group_bytes=100, state_bytes=700)[1]
+            for avail in range(0, 10000, 7)]
+    assert fits == sorted(fits) and fits[0] == 0 and fits[-1] == 500
+
+
+def test_the_worst_die_decides():
+    host = {"total": GIB, "avail": GIB, "group_bytes": 8}
+    roomy, tight = (10000, 5000, 0, 100, 10), (10000, 2000, 1000, 100, 10)
+    assert admit.request(90, 1, dies=[roomy], **host)[:2] == ("OK", 90)
+    assert admit.request(90, 1, dies=[roomy, tight], **host)[:2] == ("CAP", 70)     # 2000 - 1000 - 200 kept - 100
+    assert admit.request(90, 1, dies=[roomy, (10000, 250, 0, 100, 10)], **host)[:2] == ("REJECT", 0)
+
+
+def test_eight_thousand_new_tokens_are_priced_in_full():
+    """A prompt of 30 tokens with max_tokens 8192 is not a small request."""
+    facts = {"total": GIB, "group_bytes": 8 * 1000, "avail": GIB // 50 + 1_000_000}
+    assert admit.request(30, 30, **facts)[0] == "OK"
+    assert admit.request(30 + 8192, 30, **facts)[:2] == ("CAP", 1000)
+
+
+# ---- a model ---------------------------------------------------------------------------------------------------------
+
+def test_fit(machine, model):
+    verdict = model.admit(30, 64)
+    assert (verdict.status, verdict.n_tokens, verdict.fit_tokens, verdict.reason) == ("FIT", 94, 94, "")
+    assert verdict.steps == () and verdict.kv_type == "f16"
+    assert verdict.have_bytes == 64 * GIB - int(0.02 * 64 * GIB)
+    cost = model.cost(94, window=30)
+    assert verdict.need_bytes == cost.total
+
+
+def test_capped_and_denied(machine, model):
+    fifty = model.admit(20, 30).need_bytes
+    leave(machine, fifty)
+    verdict = model.admit(20, 100)
+    assert verdict.status == "CAPPED" and 20 < verdict.fit_tokens < 120
+    assert verdict.need_bytes > verdict.have_bytes
+    assert verdict.reason.startswith(f"memory: {verdict.fit_tokens} of 120 tokens fit")
+    assert any(step.startswith("rung 5: CRITICAL, max_tokens 100 -> ") for step in verdict.steps)
+    assert model.admit(20, verdict.fit_tokens - 20).status == "FIT"
+    leave(machine, fifty // 100)
+    verdict = model.admit(50)
+    assert (verdict.status, verdict.fit_tokens) == ("DENIED", 0)
+    assert verdict.steps[-1] == "rung 6: CRITICAL, denied"
+
+
+def test_the_context_caps_too(machine, model):
+    verdict = model.admit(10, 8192)
+    assert (verdict.status, verdict.fit_tokens) == ("CAPPED", model.n_ctx_train)
+    assert verdict.reason == f"context: {model.n_ctx_train} of 8202 tokens fit"
+    assert verdict.need_bytes < verdict.have_bytes
+
+
+def test_what_is_there_already_is_not_paid_again(machine, model):
+    with model.new_state(model.n_ctx_train, "f32") as state:
+        model.prefill([5] * 100, state)
+        again = model.admit(8, state=state)
+        assert again.kv_type == "f32" and again.need_bytes < model.cost(8, "f32").total
+        leave(machine, again.need_bytes)
+        assert model.admit(8, state=state).status == "FIT"
+        leave(machine, 0)
+        assert model.admit(8, state=state).status == "DENIED"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_window_of_each_level(machine, model, level, caplog):
+    """The model's context is small, so are the windows: the log line has the numbers of this ladder."""
+    ladder.configure(window=64, window_tight=32, window_critical=16)
+    machine.memory(64 * GIB, int(FREE[level] * 64 * GIB))
+    verdict = model.admit(100, window=64)
+    window = {"OK": 64, "WATCH": 64, "TIGHT": 32, "CRITICAL": 16}[level]
+    assert verdict.prefill_window == window
+    line = f"[ladder] {level} -> prefill window clamped 64 -> {window}"
+    assert [r.getMessage() for r in caplog.records] == ([line] if window < 64 else [])
+    assert (f"rung 3: {level}, prefill window 64 -> {window}" in verdict.steps) == (window < 64)
+    assert model.admit(100, window=8).prefill_window == 8       # never above what the caller had
+
+
+def test_the_exact_log_line(machine, caplog, long_context):
+    """A model with a context of more than 16384, under TIGHT."""
+    machine.memory(64 * GIB, int(0.09 * 64 * GIB))
+    with pantheon.load(long_context) as model, caplog.at_level(logging.INFO, logger="pantheon"):
+        assert model.admit(20000).prefill_window == 8192
+        assert "[ladder] TIGHT -> prefill window clamped 16384 -> 8192" in caplog.messages
+        machine.memory(64 * GIB, int(0.05 * 64 * GIB))
+        assert model.admit(20000).prefill_window == 4096
+        assert caplog.messages[-1] == "[ladder] CRITICAL -> prefill window clamped 16384 -> 4096"
+
+
+def test_max_seq_of_the_environment(machine, model, monkeypatch):
+    monkeypatch.setenv("QWEN35_MAX_SEQ", "24")
+    assert model.admit(100).prefill_window == 24
+    for text in ("", "-1", "many", "99999999999999999999"):
+        monkeypatch.setenv("QWEN35_MAX_SEQ", text)
+        assert model.admit(100).prefill_window == model.n_ctx_train
+
+
+@pytest.mark.parametrize(("level", "kv_type"), [("OK", "f16"), ("WATCH", "q8_0"), ("TIGHT", "q8_0")])
+def test_an_open_kv_type_is_lowered(machine, quantised, level, kv_type):
+    machine.memory(64 * GIB, int(FREE[level] * 64 * GIB))
+    verdict = quantised.admit(20)
+    assert verdict.kv_type == kv_type
+    assert (f"rung 2: {level}, KV cache q8_0 instead of f16" in verdict.steps) == (level != "OK")
+    with quantised.new_state() as state:
+        assert state.kv_type == kv_type
+    for named in ("f16", "f32", "q4_0"):
+        assert quantised.admit(20, kv_type=named).kv_type == named
+        with quantised.new_state(kv_type=named) as state:
+            assert state.kv_type == named
+
+
+def test_a_model_without_quantised_caches_keeps_f16(machine, model, caplog):
+    machine.memory(64 * GIB, int(0.15 * 64 * GIB))
+    assert model.admit(20).kv_type == "f16" and model.admit(20).steps == ()
+    with model.new_state() as state:
+        assert state.kv_type == "f16"
+    assert caplog.messages == []
+
+
+def test_without_memwatch_everything_fits(machine, model):
+    leave(machine, 0)
+    assert model.admit(100).status == "DENIED"
+    memwatch.stop()
+    verdict = model.admit(100)
+    assert (verdict.status, verdict.fit_tokens) == ("FIT", 100) and "not checked" in verdict.reason
+    with model.reserve(100) as reservation:
+        assert reservation.verdict.status == "FIT" and reservation.nbytes == 0
+    memwatch.start()
+    assert model.admit(100).status == "DENIED"
+
+
+@pytest.mark.parametrize(("arguments", "error", "match"), [
+    ((-1,), ValueError, r"n_prompt is -1, not in 0\.\.128"), ((129,), ValueError, r"n_prompt is 129, not in 0\.\.128"),
+    ((2**70,), ValueError, "n_prompt"), ((0,), ValueError, r"not in 1\.\.128"), ((1.5,), TypeError, "n_prompt"),
+    ((True,), TypeError, "n_prompt"), ((1, -1), ValueError, r"max_tokens is -1, not in 0\.\."),
+    ((1, 2**31), ValueError, "max_tokens"), ((1, 1, 0), ValueError, r"n_ctx is 0, not in 1\.\.128"),
+    ((1, 1, 129), ValueError, r"n_ctx is 129, not in 1\.\.128"),
+    ((20, 1, 16), ValueError, r"n_prompt is 20, not in 0\.\.16"),
+    ((1, "2"), TypeError, "max_tokens"),
+])
+def test_counts_that_cannot_be(machine, model, arguments, error, match):
+    assert model.n_ctx_train == 128
+    for call in (model.admit, model.reserve):
+        with pytest.raises(error, match=match):
+            call(*arguments)
+    assert memwatch.read()["host_reserved"] == 0
+
+
+def test_a_state_of_another_model(machine, model, llama):
+    with pantheon.load(llama) as other, other.new_state() as state, pytest.raises(ValueError, match="another model"):
+        model.admit(1, state=state)
+
+
+# ---- reservations ----------------------------------------------------------------------------------------------------
+
+def test_two_that_fit_alone_but_not_together(machine, model):
+    need = model.admit(100, 28).need_bytes
+    leave(machine, need + need // 3)
+    assert model.admit(100, 28).status == "FIT"
+    with model.reserve(100, 28) as first:
+        assert (first.verdict.status, first.nbytes) == ("FIT", need)
+        assert memwatch.read()["host_reserved"] == need
+        with pytest.raises(pantheon.AdmissionError) as refused:
+            model.reserve(120)
+        assert refused.value.verdict.status == "DENIED" and isinstance(refused.value, MemoryError)
+        assert memwatch.read()["host_reserved"] == need
+    assert memwatch.read()["host_reserved"] == 0
+    with model.reserve(100, 28) as again:
+        assert again.verdict.status == "FIT"
+
+
+def test_the_second_is_capped_to_what_the_first_left(machine, model):
+    need = model.admit(20, 100).need_bytes
+    leave(machine, 2 * need - 3000)
+    with model.reserve(20, 100), model.reserve(20, 100) as second:
+        assert second.verdict.status == "CAPPED" and 20 < second.verdict.fit_tokens < 120
+        assert second.nbytes <= need - 3000 + 1024          # the machine counts in KiB
+        state = memwatch.read()
+        assert state["host_reserved"] <= state["host_avail"]
+
+
+def test_the_second_waits_for_the_first(machine, model):
+    need = model.admit(100).need_bytes
+    leave(machine, need + need // 3)
+    first = model.reserve(100)
+    got = []
+    thread = threading.Thread(target=lambda: got.append(model.reserve(100, timeout=60)))
+    thread.start()
+    assert got == []
+    first.release()
+    thread.join()
+    assert got[0].verdict.status == "FIT"
+    got[0].release()
+
+
+def test_what_was_touched_is_no_longer_promised(machine, model):
+    """It is in the next sample instead; until then it counts twice rather than not at all."""
+    with model.reserve(100, 28) as reservation:
+        promised = memwatch.read()["host_reserved"]
+        reservation.progress(64)
+        assert memwatch.read()["host_reserved"] == promised
+        memwatch.sample()
+        assert 0 < memwatch.read()["host_reserved"] < promised
+        reservation.progress(128)
+        reservation.progress(1)
+        memwatch.sample()
+        assert memwatch.read()["host_reserved"] == 0
+    assert reservation.nbytes == 0
+    reservation.release()
+
+
+def test_a_forgotten_reservation_goes_with_its_object(machine, model):
+    reservation = model.reserve(50)
+    assert memwatch.read()["host_reserved"] > 0
+    del reservation
+    assert memwatch.read()["host_reserved"] == 0
+
+
+def test_many_threads_never_promise_more_than_there_is(machine, model):
+    need = model.admit(64).need_bytes
+    leave(machine, 3 * need + need // 2)
+    most, denied = [], []
+
+    def work():
+        for _ in range(200):
+            try:
+                with model.reserve(64):
+                    state = memwatch.read()
+                    most.append(state["host_reserved"])
+            except pantheon.AdmissionError:
+                denied.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) <= 3 * need
+    assert len(most) + len(denied) == 1200 and most
+    assert memwatch.read()["host_reserved"] == 0
+
+
+def test_idle_models_go_before_work_is_refused(machine, model, monkeypatch):
+    """Rung 4: whoever holds idle models is asked for what is missing, after the caches."""
+    need = model.admit(100).need_bytes
+    leave(machine, need // 2)
+    asked = []
+
+    def unload(nbytes):
+        asked.append(nbytes)
+        leave(machine, 2 * need)
+        return 3 * need
+
+    monkeypatch.setitem(admission._reclaimers, 4, [])
+    admission.register_reclaimer(4, unload, lambda: 3 * need)
+    assert model.admit(100).status == "FIT"             # asking counts what could be freed
+    assert asked == []
+    with model.reserve(100) as reservation:
+        assert reservation.verdict.status == "FIT"
+        assert any(step.startswith("rung 4: CRITICAL, idle models unloaded") for step in reservation.verdict.steps)
+    assert len(asked) == 1 and asked[0] >= need // 2
+
+
+def test_a_refusal_says_what_would_fit(machine, quantised):
+    f16, q8 = quantised.admit(100, kv_type="f16").need_bytes, quantised.admit(100, kv_type="q8_0").need_bytes
+    leave(machine, (f16 + q8) // 2)
+    with pytest.raises(pantheon.AdmissionError, match="with a q8_0 cache 100 tokens fit") as refused:
+        quantised.reserve(100, kv_type="f16")
+    verdict = refused.value.verdict
+    assert str(verdict.need_bytes) in str(refused.value) and str(verdict.have_bytes) in str(refused.value)
+    assert "a smaller context" in str(refused.value)
+
+
+def test_limits_of_the_environment(monkeypatch):
+    for text, value in (("1", 1), ("6g", 6 * GIB), (" 512M ", 512 << 20), ("2T", 2 << 40), ("3K", 3072)):
+        assert admission._bytes(text) == value
+    for text in ("0", "-1", "6 G", "six", "0G", "99999999999999999999", "1e9"):
+        with pytest.raises(ValueError, match="PANTHEON_MEMORY_LIMIT"):
+            admission._bytes(text)

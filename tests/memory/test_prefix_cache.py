@@ -1,0 +1,291 @@
+"""States kept for reuse: found by their tokens, bounded, evicted in order, and never visible in an answer."""
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import pantheon
+from pantheon import SamplingParams, prefix_cache
+from pantheon._core.admission import touched_bytes
+from pantheon._core.memory import ladder, memwatch
+
+GIB = 1 << 30
+RNG = np.random.default_rng(11)
+SYSTEM = RNG.integers(3, 200, 40).tolist()
+
+
+@pytest.fixture
+def model(tiny):
+    with pantheon.load(tiny) as model:
+        yield model
+
+
+@pytest.fixture
+def one(llama):
+    with pantheon.load(llama) as model:
+        yield model
+
+
+def ask(model, prompt, n=5):
+    return [(c.token, c.logprob) for c in model.generate(prompt, SamplingParams(temperature=0), max_tokens=n,
+                                                         logprobs=True)]
+
+
+def fed(model, monkeypatch):
+    calls, prefill = [], model.prefill
+    monkeypatch.setattr(model, "prefill", lambda tokens, state: calls.append(len(tokens)) or prefill(tokens, state))
+    return calls
+
+
+@pytest.mark.parametrize(("a", "b", "n"), [([], [1], 0), ([1, 2, 3], [1, 2, 4], 2), ([1, 2], [1, 2, 3], 2),
+                                           ([2], [1], 0)])
+def test_common_prefix(a, b, n):
+    assert prefix_cache.common_prefix(a, b) == prefix_cache.common_prefix(b, a) == n
+
+
+def test_cold_and_warm_answers_are_the_same(model, monkeypatch):
+    """A conversation, an edited turn, and the same prompt again, against a model without a cache; bit for bit."""
+    first = SYSTEM + [9, 8, 7]
+    answers = [ask(model, first)]
+    second = first + [token for token, _ in answers[0]] + [4, 4, 4]
+    edited = first[:-1] + [3, 3]
+    prompts = [first, second, edited, edited, SYSTEM + [5] * 20]
+    cold = [ask(model, prompt) for prompt in prompts]
+    cache = model.use_prefix_cache(64 << 20)
+    calls = fed(model, monkeypatch)
+    assert [ask(model, prompt) for prompt in prompts] == cold
+    assert calls[0] == len(first)
+    assert calls[1] == 4 or len(answers[0]) < 5          # the answer's last token was never fed, and the new turn
+    assert calls[2] <= 2 and calls[3] == 1               # at least the last token is fed
+    assert len(cache) == 1
+    assert memwatch.read()["host_reserved"] == 0
+
+
+def test_a_taken_entry_is_nobody_elses(one):
+    cache = one.use_prefix_cache(64 << 20)
+    ask(one, SYSTEM)
+    assert len(cache) == 1
+    chunks = one.generate(SYSTEM + [5], SamplingParams(temperature=0), max_tokens=4)
+    assert len(cache) == 0
+    assert ask(one, SYSTEM + [6])                        # a second request at the same time gets a state of its own
+    assert len(cache) == 1
+    list(chunks)
+    assert len(cache) == 2
+
+
+def test_half_an_entry_must_be_shared(one, monkeypatch):
+    cache = one.use_prefix_cache(64 << 20)
+    ask(one, SYSTEM + [7] * 60)
+    calls = fed(one, monkeypatch)
+    ask(one, SYSTEM + [6] * 3)                           # shares 40 of 104: the long entry stays
+    assert calls == [43] and len(cache) == 2
+    ask(one, [5] * 10)                                   # shorter than is worth keeping
+    assert len(cache) == 2
+
+
+def test_a_longer_request_than_the_entry_can_hold(one, monkeypatch):
+    one.use_prefix_cache(64 << 20, n_ctx=48)
+    cold_prompt = SYSTEM + [5] * 20
+    ask(one, SYSTEM, 2)
+    calls = fed(one, monkeypatch)
+    warm = ask(one, cold_prompt)
+    assert calls == [60]
+    one.prefix_cache.clear()
+    assert ask(one, cold_prompt) == warm
+
+
+def test_bytes_are_bounded(one):
+    with one.new_state() as state:
+        one.prefill(SYSTEM + [1] * 4, state)
+        size = touched_bytes(state)
+    cache = one.use_prefix_cache(3 * size)
+    for i in range(6):
+        ask(one, [10 + i] * 40)
+        assert 0 < cache.nbytes <= 3 * size
+    assert len(cache) == 3 and len(one.open_states()) == 3
+    assert cache.take([15] * 40, "f16") is not None      # the latest is there, the first is not
+    assert cache.take([10] * 40, "f16") is None
+    small = one.use_prefix_cache(size // 2)
+    ask(one, SYSTEM)
+    assert (len(small), small.nbytes) == (0, 0)
+
+
+def test_least_recently_used_goes_first(one):
+    cache = one.use_prefix_cache(64 << 20)
+    for i in range(3):
+        ask(one, [10 + i] * 40)
+    ask(one, [10] * 41)                                  # used again: now 11 is the oldest
+    assert cache.evict(1) > 0
+    assert cache.take([11] * 40, "f16") is None
+    for token in (10, 12):
+        prefix = cache.take([token] * 40, "f16")
+        assert prefix is not None
+        prefix.state.close()
+
+
+def test_the_oldest_of_all_models_goes_first(one, llama):
+    with pantheon.load(llama) as other:
+        caches = one.use_prefix_cache(64 << 20), other.use_prefix_cache(64 << 20)
+        for i in range(2):
+            ask(one, [10 + i] * 40)
+            ask(other, [10 + i] * 40)
+        assert prefix_cache.idle_bytes() == sum(cache.nbytes for cache in caches)
+        prefix_cache.evict_idle(1)
+        assert [len(cache) for cache in caches] == [1, 2]
+        prefix_cache.evict_idle(1)
+        assert [len(cache) for cache in caches] == [1, 1]
+        assert prefix_cache.evict_idle(1 << 40) > 0
+        assert [len(cache) for cache in caches] == [0, 0]
+
+
+def test_the_kv_type_is_part_of_the_key():
+    from conftest import TINY
+
+    with pantheon.load(TINY / "llama-blocks32.gguf") as model:
+        cache = model.use_prefix_cache(64 << 20)
+        ask(model, SYSTEM)
+        assert cache.take(SYSTEM, "q8_0") is None
+        assert cache.take(SYSTEM, "f16").state.kv_type == "f16"
+
+
+def leave(machine, nbytes, total=64 * GIB):
+    machine.memory(total, (nbytes + int(ladder.DEFAULTS["keep"] * total) + 1023) // 1024 * 1024)
+
+
+def test_the_ladder_evicts_before_it_decides(machine, one, monkeypatch):
+    """A request that does not fit beside idle entries fits when they are gone, and asking knows it."""
+    cache = one.use_prefix_cache(64 << 20)
+    for i in range(3):
+        ask(one, [10 + i] * 40)
+    need = one.admit(100, n_ctx=one.n_ctx_train).need_bytes
+    held = cache.nbytes
+    leave(machine, need - held // 2)
+    trim = memwatch.trim
+
+    def freed_memory_shows():
+        leave(machine, need - held // 2 + held - cache.nbytes)
+        trim()
+
+    monkeypatch.setattr(memwatch, "trim", freed_memory_shows)
+    assert one.admit(100, n_ctx=one.n_ctx_train).status == "FIT"
+    assert len(cache) == 3
+    with one.reserve(100, n_ctx=one.n_ctx_train) as reservation:
+        assert reservation.verdict.status == "FIT"
+        assert any("idle prefix-cache entries evicted" in step for step in reservation.verdict.steps)
+    assert len(cache) < 3
+
+
+def test_the_requesters_own_prefix_is_no_victim(machine, one, monkeypatch):
+    cache = one.use_prefix_cache(64 << 20)
+    ask(one, [11] * 40)                                  # the oldest, and the one that the next prompt begins with
+    for i in range(2):
+        ask(one, [20 + i] * 40)
+    calls = fed(one, monkeypatch)
+    machine.memory(64 * GIB, int(0.15 * 64 * GIB))       # WATCH: everything idle is to go
+    chunks = one.generate([11] * 50, SamplingParams(temperature=0), max_tokens=2)
+    assert len(cache) == 0
+    assert any("rung 1: WATCH" in step for step in chunks.verdict.steps)
+    list(chunks)
+    assert calls == [50 - 43] or calls[0] < 50
+    assert len(cache) == 0                               # and nothing is kept while memory is short
+
+
+def test_a_denied_request_puts_its_prefix_back(machine, one):
+    cache = one.use_prefix_cache(64 << 20)
+    ask(one, SYSTEM)
+    leave(machine, 0, total=64 * GIB)
+    before = one.open_states()
+    with pytest.raises(pantheon.AdmissionError):
+        one.generate(SYSTEM + [5] * 60, max_tokens=5)
+    assert len(one.open_states()) <= len(before) and memwatch.read()["host_reserved"] == 0
+    machine.memory(64 * GIB, 64 * GIB)
+    assert ask(one, SYSTEM + [5])
+    assert len(cache) == 1
+
+
+def test_a_failed_request_keeps_nothing(one, monkeypatch):
+    cache = one.use_prefix_cache(64 << 20)
+
+    def fail(tokens, state):
+        raise MemoryError("here")
+
+    monkeypatch.setattr(one, "prefill", fail)
+    with pytest.raises(MemoryError, match="here"):
+        ask(one, SYSTEM)
+    assert len(cache) == 0 and one.open_states() == []
+
+
+def test_closing(llama):
+    model = pantheon.load(llama)
+    cache = model.use_prefix_cache(64 << 20)
+    ask(model, SYSTEM)
+    chunks = model.generate(SYSTEM + [7] * 30, SamplingParams(temperature=0), max_tokens=20)
+    next(chunks)
+    model.close()
+    chunks.close()
+    assert (len(cache), cache.nbytes) == (0, 0)
+    del model, chunks
+    gc.collect()
+    assert cache.take(SYSTEM, "f16") is None
+
+
+@pytest.mark.parametrize(("arguments", "match"), [((0,), "max_bytes is 0, not in 1"), ((-1,), "max_bytes is -1"),
+                                                  ((2**63,), "max_bytes"), ((1, 0), "n_ctx is 0, not in 1..128"),
+                                                  ((1, 129), "n_ctx is 129")])
+def test_arguments(one, arguments, match):
+    with pytest.raises(ValueError, match=match):
+        one.use_prefix_cache(*arguments)
+    assert one.prefix_cache is None
+
+
+def test_from_many_threads(one):
+    """Requests with shared beginnings from four threads: the answers are those of a cold model."""
+    prompts = [SYSTEM + [i] * (5 + i) for i in range(8)]
+    cold = [ask(one, prompt) for prompt in prompts]
+    cache = one.use_prefix_cache(1 << 20)
+    wrong = []
+
+    def work(offset):
+        for i in range(24):
+            j = (i + offset) % 8
+            if ask(one, prompts[j]) != cold[j]:
+                wrong.append(j)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert 0 < cache.nbytes <= 1 << 20 and len(one.open_states()) == len(cache)
+
+
+class Recurrent:
+    """A state that can only go back to its checkpoints."""
+
+    def __init__(self, pos):
+        self.pos = pos
+
+    def truncate(self, pos):
+        raise ValueError("cannot go back")
+
+    def restore(self, checkpoint):
+        self.pos = checkpoint.pos
+
+    def reset(self):
+        self.pos = 0
+
+
+class Mark:
+    def __init__(self, pos, valid=True):
+        self.pos, self.valid = pos, valid
+
+
+@pytest.mark.parametrize(("keep", "marks", "expected"), [
+    (100, [], 100), (99, [], 0), (99, [Mark(40), Mark(80), Mark(100)], 80), (80, [Mark(40), Mark(80)], 80),
+    (79, [Mark(40), Mark(80)], 40), (39, [Mark(40)], 0), (90, [Mark(40), Mark(80, valid=False)], 40),
+])
+def test_states_that_cannot_go_back_just_anywhere(keep, marks, expected):
+    state = Recurrent(100)
+    assert prefix_cache.cut_back(state, keep, marks) == expected == state.pos

@@ -1,0 +1,289 @@
+"""Whole requests: reserved before any work, finished within the budget, and nothing left behind however they end."""
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import pantheon
+from pantheon import SamplingParams
+from pantheon._core.memory import ladder, memwatch
+
+GIB = 1 << 30
+PROMPT = [5, 17, 99, 120]
+
+
+def greedy():
+    return SamplingParams(temperature=0)
+
+
+@pytest.fixture
+def model(llama):
+    with pantheon.load(llama) as model:
+        yield model
+
+
+def leave(machine, nbytes, total=64 * GIB):
+    machine.memory(total, (nbytes + int(ladder.DEFAULTS["keep"] * total) + 1023) // 1024 * 1024)
+
+
+def spy(model, monkeypatch):
+    """Lengths of the prefill calls from now on."""
+    calls, prefill = [], model.prefill
+
+    def counted(tokens, state, all_logits=False):
+        calls.append(len(tokens))
+        return prefill(tokens, state, all_logits)
+
+    monkeypatch.setattr(model, "prefill", counted)
+    return calls
+
+
+def child(code, *arguments):
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], capture_output=True,
+                            text=True, timeout=600)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_the_reservation_lasts_as_long_as_the_request(machine, model):
+    need = model.admit(4, 20).need_bytes
+    chunks = model.generate(PROMPT, greedy(), max_tokens=20)
+    assert memwatch.read()["host_reserved"] == need
+    assert chunks.verdict.status == "FIT" and chunks.verdict.need_bytes == need
+    next(chunks)
+    assert 0 < memwatch.read()["host_reserved"] <= need
+    assert list(chunks)[-1].finish_reason is not None
+    assert memwatch.read()["host_reserved"] == 0 and model.open_states() == []
+
+
+@pytest.mark.parametrize("end", ["close before the first chunk", "close", "drop", "the last chunk"])
+def test_every_end_gives_the_memory_back(machine, model, end):
+    chunks = model.generate(PROMPT, greedy(), max_tokens=3)
+    if end == "the last chunk":
+        while next(chunks).finish_reason is None:
+            pass
+    elif end != "close before the first chunk":
+        next(chunks)
+    if end.startswith("close"):
+        chunks.close()
+    if end == "drop":
+        del chunks
+    assert memwatch.read()["host_reserved"] == 0 and model.open_states() == []
+
+
+def test_a_refused_prompt_costs_nothing(machine, model, monkeypatch):
+    leave(machine, model.admit(100).need_bytes - 5000)
+    calls = spy(model, monkeypatch)
+    text = r"100 tokens does not fit .*a prompt of up to \d+ tokens fits"
+    with pytest.raises(pantheon.AdmissionError, match=text) as e:
+        model.generate([5] * 100, greedy(), max_tokens=5)
+    assert e.value.verdict.status == "DENIED" and e.value.verdict.need_bytes > e.value.verdict.have_bytes
+    assert calls == [] and model.open_states() == [] and memwatch.read()["host_reserved"] == 0
+    assert list(model.generate(PROMPT, greedy(), max_tokens=3))
+
+
+def test_an_answer_is_capped_where_all_can_see_it(machine, model, caplog):
+    whole = [c.token for c in model.generate(PROMPT, greedy(), max_tokens=60)]
+    assert len(whole) == 60
+    leave(machine, model.admit(4, 28).need_bytes)
+    chunks = model.generate(PROMPT, greedy(), max_tokens=60)
+    verdict = chunks.verdict
+    assert verdict.status == "CAPPED" and verdict.fit_tokens == 32
+    answer = list(chunks)
+    assert [c.token for c in answer] == whole[:28] and answer[-1].finish_reason == "length"
+    assert f"max_tokens capped 60 -> 28: memory: 32 of 64 tokens fit, {verdict.need_bytes} bytes" in caplog.text
+
+
+def test_an_open_end_is_capped_quietly(machine, model, caplog):
+    leave(machine, model.admit(4, 28).need_bytes)
+    with caplog.at_level(logging.WARNING, logger="pantheon"):
+        answer = list(model.generate(PROMPT, greedy()))
+    assert len(answer) == 28 and answer[-1].finish_reason == "length"
+    assert not any("max_tokens" in message for message in caplog.messages)
+
+
+def test_a_prompt_longer_than_the_tight_window(machine, long_context, monkeypatch, caplog):
+    """16384 tokens of one call become 8192 under TIGHT, with the same logits bit for bit."""
+    prompt = np.random.default_rng(3).integers(3, 250, 9000).tolist()
+    with pantheon.load(long_context) as model:
+        calls = spy(model, monkeypatch)
+
+        def answer():
+            calls.clear()
+            return [(c.token, c.logprob) for c in model.generate(prompt, greedy(), max_tokens=3, logprobs=True)]
+
+        roomy = answer()
+        assert calls == [9000]
+        machine.memory(64 * GIB, int(0.09 * 64 * GIB))
+        assert answer() == roomy
+        assert calls == [8192, 808]
+        assert "[ladder] TIGHT -> prefill window clamped 16384 -> 8192" in caplog.messages
+
+
+def test_short_windows_change_no_bit(machine, tiny, monkeypatch):
+    """Under CRITICAL, with a ladder for small contexts; the logits themselves are compared."""
+    with pantheon.load(tiny) as model, model.new_state(kv_type="f16") as state:
+        prompt = np.random.default_rng(4).integers(3, 200, 100).tolist()
+        expected = model.prefill(prompt, state)
+        seen, prefill = [], model.prefill
+        monkeypatch.setattr(model, "prefill",
+                            lambda ids, s: seen.append((len(ids), prefill(ids, s))) or seen[-1][1].copy())
+        ladder.configure(window=64, window_tight=32, window_critical=12)
+        machine.memory(64 * GIB, int(0.05 * 64 * GIB))
+        with model.new_state(kv_type="f16") as other:
+            next(model.generate(prompt, greedy(), max_tokens=1, state=other))
+        assert [n for n, _ in seen] == [12] * 8 + [4]
+        assert seen[-1][1].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_no_memory_in_the_second_window(machine, model, monkeypatch, given):
+    """That request fails with a typed error, its reservation goes, and the next one is served."""
+    expected = [c.token for c in model.generate([5] * 60, greedy(), max_tokens=4)]
+    ladder.configure(window=32, window_tight=32, window_critical=32)
+    calls, empty = [], np.empty
+
+    def failing(shape, *rest, **options):
+        calls.append(shape)
+        if len(calls) == 2:
+            raise MemoryError("no memory for logits")
+        return empty(shape, *rest, **options)
+
+    state = model.new_state() if given else None
+    chunks = model.generate([5] * 60, greedy(), max_tokens=4, state=state)
+    monkeypatch.setattr(np, "empty", failing)
+    with pytest.raises(MemoryError, match="no memory for logits"):
+        next(chunks)
+    monkeypatch.undo()
+    assert len(calls) == 2
+    assert memwatch.read()["host_reserved"] == 0
+    assert model.open_states() == ([state] if given else [])
+    with pytest.raises(StopIteration):
+        next(chunks)
+    assert [c.token for c in model.generate([5] * 60, greedy(), max_tokens=4)] == expected
+    if given:
+        assert state.pos == 32
+        state.close()
+
+
+def test_no_memory_for_a_state(machine, model, monkeypatch):
+    def no_memory(*args):
+        raise MemoryError("KV cache")
+
+    monkeypatch.setattr(model, "new_state", no_memory)
+    with pytest.raises(MemoryError, match="KV cache"):
+        model.generate(PROMPT, greedy(), max_tokens=4)
+    monkeypatch.undo()
+    assert memwatch.read()["host_reserved"] == 0
+    assert list(model.generate(PROMPT, greedy(), max_tokens=4))
+
+
+def test_no_address_space_for_the_work_buffers(wide):
+    """The system refuses the engine's own allocation in the middle of a request: a MemoryError, and life goes on."""
+    assert child("""
+        import resource, sys
+        import pantheon
+        from pantheon._core.memory import memwatch
+        model = pantheon.load(sys.argv[1], threads=1)
+        greedy = pantheon.SamplingParams(temperature=0)
+        expected = [c.token for c in model.generate([5] * 300, greedy, max_tokens=3, state=model.new_state(400, "f32"))]
+        model.close()
+        model = pantheon.load(sys.argv[1], threads=1)
+        list(model.generate([5], greedy, max_tokens=2))
+        memwatch.trim()
+        state = model.new_state(400, "f32")
+        unlimited = resource.getrlimit(resource.RLIMIT_AS)
+        size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        chunks = model.generate([5] * 300, greedy, max_tokens=3, state=state)
+        resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 20), unlimited[1]))
+        try:
+            next(chunks)
+        except MemoryError as e:
+            print(e)
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+        print(memwatch.read()["host_reserved"], state.pos)
+        print([c.token for c in model.generate([5] * 300, greedy, max_tokens=3, state=state)] == expected)
+    """, wide).splitlines()[1:] == ["0 0", "True"]
+
+
+STREAM = """
+    import logging, random, resource, sys
+    import pantheon
+    from pantheon._core.memory import memwatch
+    logging.getLogger("pantheon").setLevel(logging.ERROR)
+    rng = random.Random(int(sys.argv[2]))
+    model = pantheon.load(sys.argv[1], threads=1)
+    greedy = lambda: pantheon.SamplingParams(temperature=0)
+    list(model.generate([5] * 300, greedy(), max_tokens=2))         # whatever is made once is made now
+    memwatch.trim()
+    budget = 24 << 20
+    limit = memwatch.host_memory()["anonymous"] + budget
+    memwatch.configure(limit=limit)
+    size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + budget + (8 << 20),) * 2)
+    prefill, forwards, peak = model.prefill, [], [0]
+
+    def counted(tokens, state):
+        forwards.append(len(tokens))
+        logits = prefill(tokens, state)
+        peak[0] = max(peak[0], memwatch.host_memory()["anonymous"])
+        return logits
+
+    model.prefill = counted
+    counts = {"FIT": 0, "CAPPED": 0, "DENIED": 0}
+    for i in range(200):
+        n = rng.choice([rng.randint(1, 60), rng.randint(60, 200), rng.randint(500, 8000)])
+        wanted = rng.choice([rng.randint(1, 6), rng.randint(1000, 8000)])
+        before = len(forwards)
+        try:
+            chunks = model.generate([rng.randint(3, 250) for _ in range(n)], greedy(), max_tokens=wanted,
+                                    stop=["never" * 9])
+        except pantheon.AdmissionError as e:
+            assert e.verdict.status == "DENIED" and len(forwards) == before
+            counts["DENIED"] += 1
+            continue
+        verdict = chunks.verdict
+        produced = 0
+        for chunk in chunks:
+            produced += 1
+            if produced == 6 and wanted > 6:        # long answers are reserved in full and hung up on early
+                chunks.close()
+                break
+        assert produced == min(wanted, 6) or chunk.finish_reason is not None
+        assert memwatch.read()["host_reserved"] == 0
+        counts[verdict.status] += 1
+    assert peak[0] <= limit, (peak[0], limit)
+    assert min(counts.values()) > 10, counts
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_hundred_requests_under_a_limit(wide, seed):
+    """Sizes far over and under the budget, under a limit of the system: no allocation fails, and who is refused is
+    refused before any forward."""
+    assert child(STREAM, wide, seed) == "done\n"
+
+
+def test_the_second_waits_and_the_first_finishes(machine, model):
+    list(model.generate([7] * 100, greedy(), max_tokens=2))        # from now on the work buffers are there
+    need = model.admit(60, 40).need_bytes
+    leave(machine, need + need // 4)
+    alone = [c.token for c in model.generate([7] * 60, greedy(), max_tokens=40)]
+    first = model.generate([7] * 60, greedy(), max_tokens=40)
+    with pytest.raises(pantheon.AdmissionError):
+        model.generate([8] * 100, greedy(), max_tokens=4)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(
+        [c.token for c in model.generate([8] * 100, greedy(), max_tokens=4, timeout=60)]))
+    thread.start()
+    assert [c.token for c in first] == alone
+    thread.join()
+    assert len(answers[0]) >= 1
+    assert memwatch.read()["host_reserved"] == 0
+
+
