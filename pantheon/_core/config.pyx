@@ -146,7 +146,8 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
         raise ValueError(f"{path}: key {arch}.attention.value_length differs from the key length {c.head_dim}")
     c.norm_eps = keys.number("attention.layer_norm_rms_epsilon", keys.number("attention.layer_norm_epsilon", -1.0))
     if c.norm_eps == -1.0:
-        raise ValueError(f"{path}: key {arch}.attention.layer_norm_{'' if arch == 'phi2' else 'rms_'}epsilon is missing")
+        name = "layer_norm_epsilon" if arch == "phi2" else "layer_norm_rms_epsilon"
+        raise ValueError(f"{path}: key {arch}.attention.{name} is missing")
     scale = keys.number("attention.scale", 0.0)
     c.attn_scale = scale if scale != 0 else 1 / sqrt(max(c.head_dim, 1))
     c.rope_dims = keys.int32("rope.dimension_count", c.head_dim)

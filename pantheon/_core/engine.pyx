@@ -5,9 +5,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, getenv, strtol
 from libc.string cimport memcmp, memcpy, memset, strdup
 
-from pantheon._core.arch.llama cimport pn_llama_ops
-from pantheon._core.arch.phi cimport pn_phi_ops
+from pantheon._core.arch.llama cimport pn_llama_load_safetensors, pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.arch.phi cimport pn_phi_ops
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
+from pantheon._core.bounded_json cimport json_file
+from pantheon._core.config_hf cimport hf_architecture
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.memory.admit cimport pn_admit_request
 from pantheon._core.memory.cost cimport pn_cost_kv, pn_cost_need
@@ -35,11 +39,16 @@ from pantheon._core.memory.state cimport (
 )
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error, pn_set_no_memory
+from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
+from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
     PN_ADMIT_CAPPED,
     PN_ADMIT_DENIED,
     PN_ADMIT_FIT,
+    PN_ARCH_BITNET,
+    PN_ARCH_BITNET_25,
+    PN_ARCH_BITNET_B158,
     PN_ARCH_COUNT,
     PN_ARCH_LLAMA,
     PN_ARCH_MISTRAL,
@@ -50,6 +59,9 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN2MOE,
     PN_ARCH_QWEN3,
     PN_ARCH_QWEN3MOE,
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
+    PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -87,6 +99,12 @@ registry[5] = pn_llama_ops(b"qwen2moe", PN_ARCH_QWEN2MOE, PN_ROPE_NEOX)
 registry[6] = pn_llama_ops(b"qwen3moe", PN_ARCH_QWEN3MOE, PN_ROPE_NEOX)
 registry[7] = pn_phi_ops(b"phi2", PN_ARCH_PHI2)
 registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
+registry[9] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
+registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
+registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
+registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
+registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
+registry[14] = pn_rwkvx_ops()
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -115,6 +133,10 @@ cdef int pn_abi_version() noexcept nogil:
 
 cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
     return registry[row(arch)].forward if 0 <= row(arch) < PN_ARCH_COUNT else NULL
+
+
+cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
+    return ops_of(model).name
 
 
 def architectures():
@@ -165,6 +187,7 @@ cdef bint has_experts(const gguf_file *f) except -1:
 cdef int load_gguf(pn_model *model, str path) except -1:
     cdef gguf_file *f = gguf_open(path)
     cdef const pn_arch_ops *ops
+    cdef pn_source source = source_gguf(f)
     try:
         arch = gguf_get_str(f, b"general.architecture")
         if arch is None:
@@ -173,7 +196,7 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         if ops == NULL:
             raise ValueError(f"{path}: architecture {arch!r} is unknown; known: {', '.join(architectures())}")
         model.config.arch = ops.arch
-        ops.load(model, ops, f, path)
+        ops.load(model, ops, &source, path)
     except BaseException:
         gguf_close(f)
         raise
@@ -182,6 +205,84 @@ cdef int load_gguf(pn_model *model, str path) except -1:
     model.tokenizer = f.tokenizer
     model.chat_style = chat_style(f)
     return 0
+
+
+# ---- Hugging Face folders and safetensors files ----
+
+def hf_weights(folder):
+    """The file to open for a Hugging Face folder: the index of a sharded set, else the one safetensors file."""
+    for name in ("model.safetensors.index.json", "model.safetensors"):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return path
+    raise FileNotFoundError(2, "no model.safetensors and no model.safetensors.index.json in this folder", folder)
+
+
+def is_safetensors(path):
+    """Whether a path is to be read as safetensors: by its name or, for any other name, by its first bytes."""
+    if path.endswith((".safetensors", ".safetensors.index.json")):
+        return True
+    with open(path, "rb") as file:
+        head = file.read(9)
+    return len(head) == 9 and head[8:] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32
+
+
+cdef int pn_llama_load_hf_tokenizer(pn_model *model, str folder) except -1:
+    """The tokenizer itself is built by the text layer on first use; here only whether there is a chat template."""
+    model.tokenizer = NULL
+    model.chat_style = PN_CHAT_NONE
+    if os.path.exists(os.path.join(folder, "chat_template.jinja")):
+        model.chat_style = PN_CHAT_TEMPLATE
+    else:
+        path = os.path.join(folder, "tokenizer_config.json")
+        if os.path.exists(path):
+            settings = json_file(path, 64, 4 << 20, 64 << 20)
+            if isinstance(settings, dict) and settings.get("chat_template"):
+                model.chat_style = PN_CHAT_TEMPLATE
+    return 0
+
+
+cdef int load_hf(pn_model *model, str path, str config_path) except -1:
+    cdef const pn_arch_ops *ops
+    cdef safetensors_file *f
+    config = json_file(config_path, 64, 1 << 20, 16 << 20)
+    if not isinstance(config, dict):
+        raise ValueError(f"{config_path}: not a JSON object")
+    ops = ops_named(hf_architecture(config, config_path))
+    f = safetensors_open(path)
+    try:
+        pn_llama_load_safetensors(model, ops, f, config, path, config_path)
+    except BaseException:
+        safetensors_close(f)
+        raise
+    (<pn_arch_weights *>model.weights).safetensors = f
+    model.forward = ops.forward
+    pn_llama_load_hf_tokenizer(model, os.path.dirname(config_path))
+    return 0
+
+
+cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, const pn_load_opts *opts) except -1:
+    """Branches on the container: safetensors with a config.json, safetensors alone (RWKV-X), GGUF."""
+    if os.path.isdir(path) and config_path is None and os.path.exists(os.path.join(path, "config.json")):
+        config_path = os.path.join(path, "config.json")
+    if os.path.isdir(path) and config_path is not None:
+        path = hf_weights(path)
+    if os.path.isfile(path) and is_safetensors(path):
+        if config_path is not None:
+            if vocab_path is not None:
+                raise ValueError(f"{path}: vocab_path belongs to RWKV-X models, which have no config_path")
+            return load_hf(model, path, config_path)
+        pn_rwkvx_load(model, path, opts)
+        model.forward = ops_of(model).forward
+        return 0
+    if config_path is not None or vocab_path is not None:
+        raise ValueError(f"{path}: config_path and vocab_path belong to safetensors models")
+    return load_gguf(model, path)
+
+
+cdef str path_text(const char *path):
+    """The path as str; None for NULL."""
+    return None if path == NULL else os.fsdecode(<bytes>path)
 
 
 cdef int record_dies(pn_model *model, const int *dies, int n_dies) except -1:
@@ -208,11 +309,9 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         if model.path == NULL:
             raise MemoryError()
         record_dies(model, dies, n_dies)
-        if opts != NULL and (opts.config_path != NULL or opts.vocab_path != NULL):
-            raise ValueError(f"{name}: config_path and vocab_path belong to safetensors models, "
-                             "which this version does not read")
-        load_gguf(model, name)
-        if opts != NULL and opts.quantize:
+        load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
+                  path_text(opts.vocab_path if opts != NULL else NULL), opts)
+        if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         model.pool = fw_pool_get()
         pn_model_set_threads(model, default_threads())
@@ -232,13 +331,15 @@ cdef pn_model *pn_load(const char *path) except NULL:
 
 cdef void pn_model_free(pn_model *model) noexcept:
     cdef gguf_file *f = NULL
+    cdef safetensors_file *s = NULL
     if model == NULL:
         return
     if model.weights != NULL:
         f = (<pn_arch_weights *>model.weights).gguf
+        s = (<pn_arch_weights *>model.weights).safetensors
         ops_of(model).unload(model)
-    if f != NULL:
-        gguf_close(f)
+    gguf_close(f)
+    safetensors_close(s)
     free(model.path)
     free(model)
 
@@ -293,6 +394,21 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
     return ops_of_state(state).state_truncate(state, pos)
 
 
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
+
+
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot(state, out) if ops.state_snapshot != NULL else 0
+
+
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_restore(state, snapshot, pos) if ops.state_restore != NULL else pn_state_truncate(state, pos)
+
+
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:
     return ops_of_state(state).state_n_ctx(state)
 
@@ -343,8 +459,9 @@ cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil:
 
 cdef int pn_admit_max_window(const pn_model *model) noexcept nogil:
     cdef const char *text = getenv("QWEN35_MAX_SEQ")
-    cdef long value = strtol(text, NULL, 10) if text != NULL else 0
-    if value < 1:
+    cdef char *end = NULL
+    cdef long value = strtol(text, &end, 10) if text != NULL else 0
+    if value < 1 or end[0] != 0:
         value = DEFAULT_MAX_SEQ
     return <int>min(value, <long>PN_QWEN35MOE_MAX_SEQ_CAP, <long>model.config.n_ctx)
 
@@ -359,8 +476,12 @@ cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil:
 
 cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
     cdef int most = pn_admit_max_window(model)
+    cost_of_pass(model, n_ctx, kv_type, min(window, most) if window > 0 else most, cost)
+
+
+cdef void cost_of_pass(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
     memset(cost, 0, sizeof(pn_cost))
-    ops_of(model).cost(model, kv_type, min(window, most) if window > 0 else most, cost)
+    ops_of(model).cost(model, kv_type, window, cost)
     cost.n_ctx = (n_ctx + 7) // 8 * 8
     cost.page_bytes = pn_memwatch_page_bytes()
     cost.scratch_held = ops_of(model).work_bytes(model)
@@ -398,10 +519,15 @@ cdef int price(const pn_model *model, const pn_request *q, pn_verdict *v) noexce
         kv_type = open_kv_type(model, &v.plan)
         v.kv_lowered = kv_type != PN_KV_DEFAULT
     pn_model_cost(model, n_ctx, kv_type, min(v.prefill_window, max(n_fed, 1)), &v.cost)
+    if v.cost.whole_prompt:              # nothing to clamp: the prompt is priced as it is
+        v.window_asked = v.prefill_window = max(v.window_asked, n_fed)
+        cost_of_pass(model, n_ctx, kv_type, max(n_fed, 1), &v.cost)
     v.kv_type = v.cost.kv_type
     if pos > 0:
         v.cost.held_bytes = pn_cost_kv(&v.cost, pos) + v.cost.state_bytes
-    return (n_ctx if n_ctx > 0 else model.config.n_ctx) - pos
+    if n_ctx == 0:
+        n_ctx = model.config.n_ctx
+    return (min(n_ctx, v.cost.max_ctx) if v.cost.max_ctx > 0 else n_ctx) - pos
 
 
 cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state *st, pn_verdict *v) noexcept nogil:

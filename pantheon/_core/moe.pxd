@@ -1,5 +1,5 @@
-# Mixture-of-experts feed-forward: y = sum over the chosen experts e of weight(e) * down_e(silu(gate_e x) * up_e x), plus
-# sigmoid(g . x) times the same of a shared expert where there is one. Run by all ranks of a team together, as in
+# Mixture-of-experts feed-forward: y = sum over the chosen experts e of weight(e) * down_e(silu(gate_e x) * up_e x),
+# plus sigmoid(g . x) times the same of a shared expert where there is one. Run by all ranks of a team together, as in
 # linear.pxd.
 #
 # A single token reads the chosen experts only, their rows pooled: all gate and up rows are one set of work, then all
@@ -44,7 +44,8 @@ cdef struct pn_moe_rank:                 # private to one rank
     int *token                           # (n_rows,) token of each row
     int *row                             # (n_tok, n_used) row of each choice
 
-cdef struct pn_moe_work:                 # buffers of one run, used by one layer after the other; n_rows = n_tok * n_used
+# Buffers of one run, used by one layer after the other; n_rows = n_tok * n_used.
+cdef struct pn_moe_work:
     int n_tok                            # most tokens
     float *logits                        # (n_tok, n_experts)
     float *shared_logit                  # (n_tok,)
@@ -70,8 +71,8 @@ cdef void moe_set_router(pn_moe *moe, const pn_matrix *router, const pn_matrix *
 cdef void moe_set_expert(pn_moe *moe, int e, const pn_matrix *gate, const pn_matrix *up,
                          const pn_matrix *down) noexcept nogil
 # nogil. Lays out the buffers of a run of up to n_tok tokens of n_ranks ranks, for layers of the same sizes whose types
-# may differ; base NULL: only counts. Returns the bytes used, a multiple of 64. The layers' input, laid out by its owner,
-# must hold the forms of `router` and `reads`.
+# may differ; base NULL: only counts. Returns the bytes used, a multiple of 64. The layers' input, laid out by its
+# owner, must hold the forms of `router` and `reads`.
 cdef size_t moe_layout(pn_moe_work *work, uint8_t *base, const pn_moe **layers, int n_layers, int n_tok,
                        int n_ranks) noexcept nogil
 # nogil. Makes the forms of tokens [t0, t1) of the input that the layer reads.

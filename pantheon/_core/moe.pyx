@@ -2,7 +2,18 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_KINDS, PN_ACT_Q32, PN_PANEL, pn_act, pn_kernels, pn_type_ops
+import numpy as np
+
+from pantheon._core.kernels.table cimport (
+    PN_ACT_F32,
+    PN_ACT_KINDS,
+    PN_ACT_Q32,
+    PN_PANEL,
+    pn_act,
+    pn_kernels,
+    pn_kernels_active,
+    pn_type_ops,
+)
 from pantheon._core.linear cimport (
     TOKENS_ALIGN,
     group_add,
@@ -186,6 +197,29 @@ cdef void moe_route(const pn_kernels *k, const pn_moe *moe, float *logits, int *
             weights[i] /= total
     for i in range(n):
         weights[i] *= moe.scale
+
+
+def route(logits, int n_used, bint renormalise=True, float scale=1.0):
+    """The experts of one token and their weights, as two lists, from the router's logits (n_experts,).
+
+    n_used is in 1..n_experts; renormalise and scale as in pn_moe.
+    """
+    values = np.array(logits, np.float32)
+    cdef float[::1] v = values
+    cdef int[::1] chosen
+    cdef float[::1] weights
+    cdef pn_moe moe
+    if not 1 <= n_used <= v.shape[0]:
+        raise ValueError(f"n_used is {n_used}, not in 1..{v.shape[0]}")
+    chosen = np.zeros(n_used, np.intc)
+    weights = np.zeros(n_used, np.float32)
+    memset(&moe, 0, sizeof(moe))
+    moe.n_experts = v.shape[0]
+    moe.n_used = n_used
+    moe.renormalise = renormalise
+    moe.scale = scale
+    moe_route(pn_kernels_active(), &moe, &v[0], &chosen[0], &weights[0])
+    return list(chosen), list(weights)
 
 
 cdef void route_token(const pn_team *team, const pn_moe *moe, const pn_moe_work *work, int t, float *logits,

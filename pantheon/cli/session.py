@@ -85,7 +85,7 @@ class Session:
             timing.prompt_seconds = (end if first is None else first) - begin
             timing.answer_seconds = 0.0 if first is None else end - first
             if self.state.pos > len(known):
-                self.state.truncate(len(known))
+                cut_back(self.state, len(known))
             self.tokens = known[:self.state.pos]
 
     def _keep(self, prompt: list[int]) -> int:
@@ -93,6 +93,6 @@ class Session:
 
         The prompt's last token is never shared: feeding it is what gives the answer's first logits.
         """
-        keep = cut_back(self.state, common_prefix(self.tokens, prompt[:-1]))
-        self.tokens = self.tokens[:keep]
-        return keep
+        shared = 0 if self.model.whole_prompts else common_prefix(self.tokens, prompt[:-1])
+        self.tokens = self.tokens[:cut_back(self.state, shared)]
+        return self.state.pos

@@ -66,6 +66,7 @@ class Model:
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     config: dict = field(default_factory=lambda: {"n_vocab": 256, "n_layer": 2, "rope_base": 10000.0})
     closed: bool = False
+    whole_prompts: bool = False
 
     def new_state(self, n_ctx=None, kv_type=None):
         self.states.append(State(n_ctx, kv_type))

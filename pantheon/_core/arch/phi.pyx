@@ -2,7 +2,8 @@
 
 Phi-2: one LayerNorm n per layer feeds attention and a feed-forward side by side,
 x += out(attention(n)) + down(gelu(up(n))), biases everywhere, rotation of a part of each head.
-Phi-3 and later: the Llama layer with fused matrices, sliding window, LongRoPE (all the loader's and the state's business).
+Phi-3 and later: the Llama layer with fused matrices, sliding window and LongRoPE, which are the loader's and the
+state's business.
 """
 from libc.stdint cimport uint32_t
 
@@ -13,6 +14,7 @@ from pantheon._core.arch.llama cimport (
     llama_forward_batch,
     llama_job,
     llama_layer,
+    llama_layer_fn,
     llama_next,
     llama_prefill,
     pn_llama_layer,
@@ -71,25 +73,22 @@ cdef void phi2_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, i
         team_barrier(team)
 
 
-cdef void phi_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
-    if job.c.arch == PN_ARCH_PHI2:
-        phi2_layer(job, team, s, l, t0, t1)
-    else:
-        llama_layer(job, team, s, l, t0, t1)
+cdef llama_layer_fn layer_of(const pn_model *model) noexcept nogil:
+    return phi2_layer if model.config.arch == PN_ARCH_PHI2 else llama_layer
 
 
 cdef tm_tensor *pn_phi_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
-    return llama_forward(model, token, state, phi_layer)
+    return llama_forward(model, token, state, layer_of(model))
 
 
 cdef int prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
                  bint all) noexcept nogil:
-    return llama_prefill(model, tokens, n, state, logits_out, all, phi_layer)
+    return llama_prefill(model, tokens, n, state, logits_out, all, layer_of(model))
 
 
 cdef int forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
                        float *logits_out) noexcept nogil:
-    return llama_forward_batch(model, tokens, states, n, logits_out, phi_layer)
+    return llama_forward_batch(model, tokens, states, n, logits_out, layer_of(model))
 
 
 cdef pn_arch_ops pn_phi_ops(const char *name, pn_arch arch) noexcept nogil:

@@ -3,6 +3,7 @@
  *
  * Panels: see panels.h; unpacked by avx2. Packed input: see vnni.h.
  */
+#include "pack.h"
 #include "tiles.h"
 
 enum { TOK = 12 };
@@ -81,4 +82,5 @@ void pn_avx512_tiles_k(pn_kernels *k)
     k_set(&k->type[PN_Q4_K], TOK, tile_q4_k);
     k_set(&k->type[PN_Q5_K], TOK, tile_q5_k);
     q6_k_panels_set(k, TOK, tile_q6_k);
+    pack_set(k);
 }
