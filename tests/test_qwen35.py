@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import pantheon
+from pantheon._core.arch.qwen35moe import probe
 from pantheon._core.rope import mrope_table
 
+Q = gguf.GGMLQuantizationType
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 TOKENS = np.random.default_rng(3).integers(3, 280, 80).astype(np.uint32)
 
@@ -209,8 +211,9 @@ def test_max_seq_is_16384_when_unset(tmp_path, monkeypatch):
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
-def changed(folder, drop=(), replace=None, **keys):
-    """The experts model with other keys (None: left out) and without some tensors, or with others in their place."""
+def changed(folder, drop=(), replace=None, types=None, **keys):
+    """The experts model with other keys (None: left out) and without some tensors, or with others in their place, or
+    with weights of other types."""
     reader = gguf.GGUFReader(TINY / "qwen35moe.gguf")
     path = folder / "changed.gguf"
     writer = gguf.GGUFWriter(path, "qwen35moe")
@@ -229,9 +232,14 @@ def changed(folder, drop=(), replace=None, **keys):
         else:
             writer.add_key_value(field.name, value, field.types[0])
     for tensor in reader.tensors:
-        if tensor.name not in drop:
-            data = (replace or {}).get(tensor.name, tensor.data)
-            writer.add_tensor(tensor.name, np.array(data))
+        if tensor.name in drop:
+            continue
+        data = np.array((replace or {}).get(tensor.name, tensor.data))
+        kind = next((kind for end, kind in (types or {}).items() if tensor.name.endswith(end + ".weight")), None)
+        if kind is None:
+            writer.add_tensor(tensor.name, data)
+        else:
+            writer.add_tensor(tensor.name, gguf.quants.quantize(data, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -242,6 +250,23 @@ def changed(folder, drop=(), replace=None, **keys):
 def logits_of(path):
     with pantheon.load(path) as model, model.new_state(kv_type="f32") as state:
         return model.prefill(TOKENS, state)
+
+
+def test_drafting_blocks_are_recorded(tmp_path):
+    name = str(TINY / "qwen35moe.gguf")
+    facts = probe(name, dies=[3, 1])
+    tensors = {t.name: t.data for t in gguf.GGUFReader(name).tensors}
+    assert facts["n_layer"] == 4
+    assert facts["recurrent"] == [True, False, True, True]
+    assert facts["slots"] == [0, 0, 1, 2]
+    assert (facts["k_heads"], facts["v_heads"], facts["taps"]) == ((2, 24), (4, 8), 3)
+    assert (facts["sections"], facts["dies"]) == ([2, 1, 1], [3, 1])
+    block, = facts["mtp"]
+    assert block.pop("hnorm") == tensors["blk.4.nextn.hnorm.weight"].tolist()
+    assert block == {"eh_proj": (32, 64), "experts": 12, "recurrent": False, "q_rows": 512, "own_embd": False}
+    assert len(probe(name, dies=range(40))["dies"]) == 16
+    assert probe(str(changed(tmp_path, drop=["blk.4.attn_q.weight"])))["mtp"] == []
+    assert probe(str(TINY / "qwen35.gguf"))["mtp"] == []
 
 
 def test_drafting_blocks_change_nothing(tmp_path):
@@ -262,6 +287,29 @@ def test_layer_kinds_from_the_interval(tmp_path):
         logits_of(changed(tmp_path, attention__recurrent_layers=None))
     with pytest.raises(ValueError, match=r"blk\.0\.attn_q\.weight"):
         logits_of(changed(tmp_path, attention__recurrent_layers=None, full_attention_interval=1))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_quantised_weights(tmp_path, threads):
+    """Every matrix of a layer in another type: chunks are single steps bit for bit, and near the float model of the
+    same values, from which only the int8 inputs (and the experts that they turn over) differ."""
+    types = {"attn_qkv": Q.Q4_1, "attn_gate": Q.Q8_0, "ssm_alpha": Q.Q5_1, "ssm_beta": Q.Q5_0, "ssm_out": Q.Q8_0,
+             "attn_q": Q.Q5_0, "attn_k": Q.Q8_0, "attn_v": Q.Q5_1, "attn_output": Q.Q8_0, "ffn_gate_exps": Q.Q8_0,
+             "ffn_up_exps": Q.Q5_1, "ffn_gate_shexp": Q.Q8_0, "ffn_up_shexp": Q.Q8_0, "output": Q.Q8_0}
+    path = changed(tmp_path, types=types)
+    with pantheon.load(path, threads=threads) as model, model.new_state() as state:
+        assert state.kv_type == "q4_0"
+        steps = np.stack([model.forward(token, state) for token in TOKENS])
+        for chunk in (7, 80):
+            state.reset()
+            parts = [model.prefill(TOKENS[i:i + chunk], state, all_logits=True) for i in range(0, 80, chunk)]
+            assert np.concatenate(parts).tobytes() == steps.tobytes()
+    with pantheon.load(path, threads=threads) as model, model.new_state(kv_type="f32") as state:
+        got = model.prefill(TOKENS, state, all_logits=True)
+    values = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
+    with pantheon.load(changed(tmp_path, replace=values)) as model, model.new_state(kv_type="f32") as state:
+        exact = model.prefill(TOKENS, state, all_logits=True)
+    assert np.corrcoef(exact.ravel(), got.ravel())[0, 1] > 0.9
 
 
 @pytest.mark.parametrize(("keys", "text"), [

@@ -284,8 +284,8 @@ cdef class ModelBase:
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
 
-        kv_type: "f16", "f32", "q8_0" or "q4_0"; None: f16, or q8_0 while memory is short (rung 2 of the ladder); q4_0 for
-        qwen35moe unless QWEN35_KV_Q4 is 0.
+        kv_type: "f16", "f32", "q8_0" or "q4_0"; None: f16 (q4_0 for qwen35moe unless QWEN35_KV_Q4 is 0), or q8_0 while
+        memory is short (rung 2 of the ladder).
         ValueError naming the argument; MemoryError.
         """
         cdef State state = State.__new__(State)

@@ -481,8 +481,12 @@ cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, in
 
 cdef void cost_of_pass(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
     memset(cost, 0, sizeof(pn_cost))
-    ops_of(model).cost(model, kv_type, window, cost)
     cost.n_ctx = (n_ctx + 7) // 8 * 8
+    if ops_of(model).cost == NULL:       # its price is not known: requests are taken unchecked
+        cost.kv_type = kv_type
+        cost.window = window
+        return
+    ops_of(model).cost(model, kv_type, window, cost)
     cost.page_bytes = pn_memwatch_page_bytes()
     cost.scratch_held = ops_of(model).work_bytes(model)
 
@@ -539,7 +543,7 @@ cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state 
     memset(&seen, 0, sizeof(seen))
     if st != NULL:
         seen = st[0]
-    v.checked = seen.host_total > 0
+    v.checked = seen.host_total > 0 and ops_of(model).cost != NULL
     v.die = pn_admit_worst_die(&seen) if pn_admit_gpu_resident(model) else -1
     if v.die >= 0:
         seen.level = max(seen.level, seen.die_level[v.die])

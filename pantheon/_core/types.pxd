@@ -116,8 +116,8 @@ cdef extern from *:
     ctypedef struct ft_tokenizer:
         pass
 
-# One token through the model: (n_vocab,) f32 logits in the state's arena, valid until the state's next forward. NULL on
-# error, with the text in pn_last_error(). The GIL is not needed.
+# One token through the model: (n_vocab,) f32 logits in the state's memory, valid until the state's next forward. NULL
+# on error, with the text in pn_last_error(). The GIL is not needed.
 ctypedef tm_tensor *(*pn_forward_fn)(pn_model *model, uint32_t token, pn_state *state) noexcept nogil
 
 cdef struct pn_load_opts:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pantheon.text.provenance import Segment
-from pantheon.text.tokenizer import _valid
+from pantheon.text.tokenizer import Tokenizer, _valid
 from pantheon.text.vocab import TokenType, Vocab
 
 END_OF_TEXT = 0
@@ -24,20 +24,12 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", r
 _SIMPLE = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 
 
-class WorldTokenizer:
+class WorldTokenizer(Tokenizer):
     """The tokenizer of RWKV models. Immutable once built; any number of threads may use it.
 
     Any bytes can be encoded, since every byte is a token. Nothing in a text is ever a special token, and no BOS exists.
-    Attributes as of pantheon.text.tokenizer.Tokenizer.
     """
 
-    add_bos = False
-    add_eos = False
-    add_space_prefix = False
-    bos_id = None
-    eos_id = END_OF_TEXT
-    eog_ids = frozenset((END_OF_TEXT,))
-    chat_template = None
     chat_stops = ("\n\nUser:",)  # what a model that goes on with the next turn writes
 
     def __init__(self, tokens: Sequence[bytes], n_vocab: int, name: str = "the vocabulary"):
@@ -52,9 +44,13 @@ class WorldTokenizer:
         self.vocab = Vocab(
             model="rwkv", pre=None, texts=self._pieces,
             types=[TokenType.CONTROL] + [TokenType.NORMAL] * len(tokens), scores=None, merges=None,
-            ids={"eos": END_OF_TEXT}, eog_ids=self.eog_ids, suppressed=frozenset(), add_bos=False, add_eos=False,
-            add_space_prefix=False, chat_template=None, name="RWKV World", n_vocab=n_vocab,
+            ids={"eos": END_OF_TEXT}, eog_ids=frozenset((END_OF_TEXT,)), suppressed=frozenset(), add_bos=False,
+            add_eos=False, add_space_prefix=False, chat_template=None, name="RWKV World", n_vocab=n_vocab,
         )  # fmt: skip
+        self._special_ids = self.eog_ids = self.vocab.eog_ids
+        self.bos_id, self.eos_id = None, END_OF_TEXT
+        self.add_bos = self.add_eos = self.add_space_prefix = False
+        self.chat_template = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], n_vocab: int) -> WorldTokenizer:
@@ -64,19 +60,6 @@ class WorldTokenizer:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES)
         return cls(parse(data, str(path)), n_vocab, str(path))
-
-    @property
-    def token_texts(self) -> list[bytes]:
-        return self.vocab.texts
-
-    @property
-    def n_tokens(self) -> int:
-        return self.vocab.n_tokens
-
-    @property
-    def n_vocab(self) -> int:
-        """Width of the logits; ids from n_tokens on stand for nothing and must not be sampled."""
-        return self.vocab.n_vocab
 
     def encode(self, text: str, add_bos: bool | None = None, parse_special: bool = False) -> list[int]:
         """Token ids of text. add_bos=True is an error: there is no BOS. parse_special changes nothing: there are no
@@ -109,24 +92,6 @@ class WorldTokenizer:
     def encode_chat(self, segments: Sequence[Segment | tuple[str, bool]]) -> list[int]:
         """Token ids of a rendered chat (ChatTemplate.render): those of the joined text."""
         return self.encode("".join(text for text, _ in segments))
-
-    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of a complete sequence; bytes that are no UTF-8 become U+FFFD. ValueError for an id out of range."""
-        return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")
-
-    def piece(self, token: int) -> bytes:
-        """Bytes that a token stands for; empty for the end of text and from n_tokens to n_vocab - 1."""
-        if not 0 <= token < self.vocab.n_vocab:
-            raise ValueError(f"token id {token} is outside 0..{self.vocab.n_vocab - 1}")
-        return self._pieces[token] if token < len(self._pieces) else b""
-
-    def output_bytes(self, token: int, skip_special: bool = True) -> bytes:
-        """piece(token): the end of text has no bytes anyway."""
-        return self.piece(token)
-
-    def is_special(self, token: int) -> bool:
-        """Whether token is the end of text, which ordinary text never becomes."""
-        return token == END_OF_TEXT
 
 
 def _trie(tokens: Sequence[bytes], name: str) -> tuple[dict[tuple[int | None, int], int], dict[int, int]]:

@@ -81,7 +81,7 @@ def test_ways_to_name_a_model():
     single = FIXTURES / "hf" / "qwen3-windows"
     by_file = logits_of(str(single / "model.safetensors"), tokens, config_path=str(single / "config.json"))
     assert np.array_equal(by_file, logits_of(single, tokens))
-    with pytest.raises(ValueError, match="model.safetensors: a safetensors model needs config_path"):
+    with pytest.raises(ValueError, match="model.safetensors: holds no RWKV model.*config_path"):
         pantheon.load(single / "model.safetensors")
     with pytest.raises(ValueError, match="quantize"):
         pantheon.load(single, quantize=True)
@@ -176,3 +176,12 @@ def test_old_and_new_spellings_agree(tmp_path):
     tokens = list(range(3, 40))
     by_new = logits_of(source / "model.safetensors", tokens, config_path=tmp_path / "config.json")
     assert np.array_equal(by_new, logits_of(source, tokens))
+
+
+def test_info_of_a_folder(capsys):
+    from pantheon.cli import main
+
+    assert main(["info", "--json", str(FIXTURES / "hf" / "ternary-llama")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["arch"] == "llama"
+    assert {entry["type"]: entry["tensors"] for entry in report["tensors"]} == {"U8": 14, "F32": 20}

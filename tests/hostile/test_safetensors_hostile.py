@@ -4,10 +4,10 @@ import struct
 
 import numpy as np
 import pytest
-from pantheon._core.safetensors import SafetensorsFile
 from safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
 
 import pantheon
+from pantheon._core.safetensors import SafetensorsFile
 
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 

@@ -85,7 +85,7 @@ cdef struct pn_llama_work:               # buffers of one run
     float *heads                         # (n_tok, n_head * head_dim) attention's result
     float *gate                          # (n_ff,) of a single token; (n_tok, n_ff) where mlp makes it whole
     float *up                            # the same
-    float *gated                         # (n_tok, n_ff) when down's weights are floats, gate where it is as wide; else NULL
+    float *gated                         # (n_tok, n_ff) when down's weights are floats, or gate where whole; else NULL
     float *delta                         # (n_tok, n_embd) what the next residual addition adds
     float *delta_ffn                     # (n_tok, n_embd) the feed-forward's beside attention's (Phi-2), else NULL
     pn_counter *counters                 # (LAYER_COUNTERS * n_layer + 1,)

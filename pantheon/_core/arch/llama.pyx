@@ -46,7 +46,6 @@ from pantheon._core.linear cimport (
     input_layout,
     input_pack,
     input_prepare,
-    input_quantize,
     pn_group,
     pn_team,
     team_barrier,

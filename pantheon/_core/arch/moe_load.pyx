@@ -36,7 +36,8 @@ cdef int load_router(pn_moe *moe, pn_owned *owned, const pn_config *c, const pn_
 cdef int check_input(const pn_matrix *m, const pn_source *f, str path, str name) except -1:
     """Inputs of experts are gathered block by block; one scale for a whole vector is not among the forms."""
     if m.ops.act == PN_ACT_ROW:
-        raise ValueError(f"{path}: tensor {source_name(f, name)} has type {m.ops.name.decode()}, which experts cannot have")
+        raise ValueError(f"{path}: tensor {source_name(f, name)} has type {m.ops.name.decode()}, "
+                         "which experts cannot have")
     return 0
 
 

@@ -26,7 +26,7 @@ from pantheon._core.arch.qwen35moe_state cimport (
 )
 from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
 from pantheon._core.deltanet cimport pn_deltanet_run
-from pantheon._core.gguf cimport gguf_file, gguf_get_str
+from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_get_str, gguf_open
 from pantheon._core.gguf_values cimport path_of
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport pn_llama_kv_cache
@@ -288,3 +288,34 @@ cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil
     ops.cost = cost
     ops.work_bytes = work_bytes
     return ops
+
+
+# ---- test hook -------------------------------------------------------------------------------------------------------
+
+def probe(str path, dies=()):
+    """What pn_qwen35moe_load and pn_qwen35moe_model_set_dies record of a file, as a dict."""
+    cdef gguf_file *f = gguf_open(path)
+    cdef pn_qwen35moe_model *w = NULL
+    cdef pn_config config
+    cdef int numbers[PN_MODEL_MAX_DIES + 1]
+    cdef int i, n_dies = min(len(dies), <int>PN_MODEL_MAX_DIES + 1)
+    memset(&config, 0, sizeof(config))
+    for i in range(n_dies):
+        numbers[i] = dies[i]
+    try:
+        w = pn_qwen35moe_load(f, &config)
+        pn_qwen35moe_model_set_dies(w, numbers, n_dies)
+        return {
+            "n_layer": config.n_layer, "recurrent": [bool(w.layers[i].recurrent) for i in range(config.n_layer)],
+            "slots": [w.layers[i].slot for i in range(config.n_layer)],
+            "k_heads": (w.dims.n_k_head, w.dims.k_dim), "v_heads": (w.dims.n_v_head, w.dims.v_dim),
+            "taps": w.dims.taps, "sections": [w.sections[i] for i in range(3)],
+            "dies": [w.gpu_dies[i] for i in range(w.n_gpu_dies)],
+            "mtp": [{"eh_proj": (w.mtp[i].eh_proj.m[0].rows, w.mtp[i].eh_proj.m[0].cols),
+                     "experts": w.mtp[i].layer.moe.n_experts, "recurrent": bool(w.mtp[i].layer.recurrent),
+                     "q_rows": w.mtp[i].layer.qkv.m[0].rows, "own_embd": w.mtp[i].embd.data != w.embd.data,
+                     "hnorm": [w.mtp[i].hnorm[j] for j in range(config.n_embd)]} for i in range(w.n_mtp)],
+        }
+    finally:
+        pn_qwen35moe_free(w)
+        gguf_close(f)
