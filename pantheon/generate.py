@@ -121,7 +121,7 @@ class _Request:
                  timeout: float) -> None:
         self.model = model
         self.ids = ids
-        self.cache = model.prefix_cache if state is None else None
+        self.cache = model.prefix_cache if state is None and not model.whole_prompts else None
         self.owned = state is None
         self.checkpoints: list[Checkpoint] = []
         self.closed = False
@@ -141,8 +141,9 @@ class _Request:
         self.n_kept = kept
         self.known = list(ids)       # what the state may hold: its first state.pos tokens
         try:
-            self.reservation = model.reserve(n - kept, wanted, None if self.cache is None or kept else n_ctx,
-                                             state=state, timeout=timeout)
+            spacious = state is None and n_ctx > n + wanted
+            self.reservation = model.reserve(n - kept, wanted, n_ctx if spacious else None, state=state,
+                                             timeout=timeout)
         except BaseException:
             if self.cache is not None and state is not None:
                 self.cache.put(ids[:kept], state, self.checkpoints)
@@ -156,19 +157,25 @@ class _Request:
                 logger.warning("max_tokens capped %d -> %d: %s", max_tokens, self.max_tokens, verdict.reason)
         try:
             self.state: State = state if state is not None else model.new_state(
-                n_ctx if self.cache is not None else max(1, min(n_ctx, fits)), verdict.kv_type)
+                n_ctx if spacious else max(1, min(n_ctx, fits)), verdict.kv_type)
         except BaseException:
             self.reservation.release()
             raise
 
     def prefill(self) -> Any:
         """Feeds what the state does not hold yet, in calls of the planned size: the logits of the last token."""
-        window = self.reservation.verdict.prefill_window
-        for first in range(self.n_kept, len(self.ids), window):
-            logits = self.model.prefill(self.ids[first:first + window], self.state)
+        window, n = self.reservation.verdict.prefill_window, len(self.ids)
+        # A state that cannot go back just anywhere is to go back to here when the same prompt comes again: its last
+        # token is fed anew then, for its logits.
+        mark = n - 1 if self.cache is not None and self.state.checkpoint().nbytes > 0 else n
+        first = self.n_kept
+        while first < n:
+            end = min(first + window, mark if first < mark else n)
+            logits = self.model.prefill(self.ids[first:end], self.state)
             self.reservation.progress(self.state.pos)
-        if self.cache is not None:
-            self.checkpoints.append(self.state.checkpoint())
+            if end == mark < n:
+                self.checkpoints.append(self.state.checkpoint())
+            first = end
         return logits
 
     def forward(self, token: int) -> Any:
@@ -193,10 +200,12 @@ class _Request:
 
 
 def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int:
-    """Positions for a state of this one answer."""
+    """Positions for a state of this one answer. LongRoPE's frequencies depend on them: there, as many as by default."""
+    usual = min(model.n_ctx_train, 4096)
     if max_tokens is None:
-        return min(model.n_ctx_train, 4096)
-    return min(model.n_ctx_train, n_prompt + max_tokens)
+        return usual
+    exact = min(model.n_ctx_train, n_prompt + max_tokens)
+    return max(usual, exact) if model.config["rope_scaling"] == "longrope" else exact
 
 
 def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,

@@ -44,10 +44,8 @@ def cut_back(state: State, keep: int, checkpoints: Iterable[Checkpoint] = ()) ->
     A recurrent architecture cannot go back just anywhere: there it is the last valid checkpoint up to keep, or the
     beginning.
     """
-    if keep >= state.pos:
-        return state.pos
     try:
-        state.truncate(keep)
+        state.truncate(min(keep, state.pos))
     except ValueError:
         usable = [c for c in checkpoints if c.valid and c.pos <= keep]
         if usable:

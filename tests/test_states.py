@@ -253,7 +253,7 @@ def test_reset_leaves_untouched_memory_untouched(model):
         model.forward(1, state)
         state.reset()
     grown = resident() - before
-    assert sum(state.nbytes for state in states) > 3 * grown
+    assert sum(state.nbytes for state in states) > 2 * grown      # whole pages are touched, and heads are small
 
 
 def test_the_end_of_a_process_is_silent(llama):

@@ -120,6 +120,8 @@ def cost(ModelBase model not None, n_ctx, kv_type, window):
     cdef int w = 0 if window is None else integer("window", window, 1, 2**31 - 1)
     cdef int i
     pn_model_cost(m, 0, kv_number(kv_type), w, &c)
+    if c.max_ctx > 0:
+        n = min(n, c.max_ctx)
     return {"n_ctx": (n + 7) // 8 * 8, "kv_type": KV_NAMES.get(c.kv_type), "window": c.window,
             "kv_bytes": pn_cost_kv(&c, n), "state_bytes": c.state_bytes, "scratch_bytes": c.scratch_bytes,
             "logits_bytes": c.logits_bytes,

@@ -46,8 +46,8 @@ from pantheon._core.engine cimport (
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
-from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.report cimport pn_last_error_is_memory
+from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
     PN_KV_F16,
     PN_KV_F32,

@@ -459,8 +459,9 @@ cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil:
 
 cdef int pn_admit_max_window(const pn_model *model) noexcept nogil:
     cdef const char *text = getenv("QWEN35_MAX_SEQ")
-    cdef long value = strtol(text, NULL, 10) if text != NULL else 0
-    if value < 1:
+    cdef char *end = NULL
+    cdef long value = strtol(text, &end, 10) if text != NULL else 0
+    if value < 1 or end[0] != 0:
         value = DEFAULT_MAX_SEQ
     return <int>min(value, <long>PN_QWEN35MOE_MAX_SEQ_CAP, <long>model.config.n_ctx)
 
@@ -475,13 +476,17 @@ cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil:
 
 cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
     cdef int most = pn_admit_max_window(model)
+    cost_of_pass(model, n_ctx, kv_type, min(window, most) if window > 0 else most, cost)
+
+
+cdef void cost_of_pass(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
     memset(cost, 0, sizeof(pn_cost))
     cost.n_ctx = (n_ctx + 7) // 8 * 8
     if ops_of(model).cost == NULL:       # its price is not known: requests are taken unchecked
         cost.kv_type = kv_type
         cost.window = window
         return
-    ops_of(model).cost(model, kv_type, min(window, most) if window > 0 else most, cost)
+    ops_of(model).cost(model, kv_type, window, cost)
     cost.page_bytes = pn_memwatch_page_bytes()
     cost.scratch_held = ops_of(model).work_bytes(model)
 
@@ -518,10 +523,15 @@ cdef int price(const pn_model *model, const pn_request *q, pn_verdict *v) noexce
         kv_type = open_kv_type(model, &v.plan)
         v.kv_lowered = kv_type != PN_KV_DEFAULT
     pn_model_cost(model, n_ctx, kv_type, min(v.prefill_window, max(n_fed, 1)), &v.cost)
+    if v.cost.whole_prompt:              # nothing to clamp: the prompt is priced as it is
+        v.window_asked = v.prefill_window = max(v.window_asked, n_fed)
+        cost_of_pass(model, n_ctx, kv_type, max(n_fed, 1), &v.cost)
     v.kv_type = v.cost.kv_type
     if pos > 0:
         v.cost.held_bytes = pn_cost_kv(&v.cost, pos) + v.cost.state_bytes
-    return (n_ctx if n_ctx > 0 else model.config.n_ctx) - pos
+    if n_ctx == 0:
+        n_ctx = model.config.n_ctx
+    return (min(n_ctx, v.cost.max_ctx) if v.cost.max_ctx > 0 else n_ctx) - pos
 
 
 cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state *st, pn_verdict *v) noexcept nogil:

@@ -93,7 +93,6 @@ class Session:
 
         The prompt's last token is never shared: feeding it is what gives the answer's first logits.
         """
-        keep = 0 if self.model.whole_prompts else common_prefix(self.tokens, prompt[:-1])
-        keep = cut_back(self.state, keep)
-        self.tokens = self.tokens[:keep]
-        return keep
+        shared = 0 if self.model.whole_prompts else common_prefix(self.tokens, prompt[:-1])
+        self.tokens = self.tokens[:cut_back(self.state, shared)]
+        return self.state.pos

@@ -12,7 +12,7 @@ from pantheon._core.arch.ops cimport pn_arch_ops
 from pantheon._core.arch.qwen35moe_layers cimport qwen_job, qwen_task
 from pantheon._core.arch.qwen35moe_load cimport qwen35moe_load_config, qwen35moe_load_tensors
 from pantheon._core.arch.qwen35moe_state cimport (
-    cost,
+    qwen35moe_state_cost,
     state_bytes,
     state_free,
     state_kv_type,
@@ -24,18 +24,28 @@ from pantheon._core.arch.qwen35moe_state cimport (
     state_snapshot_bytes,
     state_truncate,
 )
-from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin
+from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
 from pantheon._core.deltanet cimport pn_deltanet_run
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_get_str, gguf_open
 from pantheon._core.gguf_values cimport path_of
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport pn_llama_kv_cache
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport fw_pool_run
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
 from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.tensor cimport owned_free
-from pantheon._core.types cimport PN_MODEL_MAX_DIES, PN_ROPE_NEOX, pn_arch, pn_config, pn_model, pn_state, tm_tensor
+from pantheon._core.types cimport (
+    PN_MODEL_MAX_DIES,
+    PN_ROPE_NEOX,
+    pn_arch,
+    pn_config,
+    pn_kv_type,
+    pn_model,
+    pn_state,
+    tm_tensor,
+)
 
 cdef enum:
     PREFILL_WINDOW = 512                 # most tokens of one pass: many, as experts see few of them
@@ -240,6 +250,14 @@ cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str 
 cdef void unload(pn_model *model) noexcept nogil:
     pn_qwen35moe_free(<pn_qwen35moe_model *>model.weights)
     model.weights = NULL
+
+
+cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
+    cdef const pn_qwen35moe_model *w = <const pn_qwen35moe_model *>model.weights
+    qwen35moe_state_cost(model, type, cost)
+    cost.window = max(1, min(window, min(w.base.prefill_window, <int>PREFILL_WINDOW)))
+    cost.scratch_bytes = qwen35moe_work_need(model, cost.window)
+    cost.logits_bytes = model.config.n_vocab * sizeof(float)
 
 
 cdef size_t work_bytes(const pn_model *model) noexcept nogil:

@@ -4,11 +4,10 @@ from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model, pn_state
 
 # nogil. The environment's say in a new state of `qwen35moe`: positions allowed by QWEN35_MAX_SEQ, at most the model's
-# own and PN_QWEN35MOE_MAX_SEQ_CAP; q4_0 unless QWEN35_KV_Q4 is 0, when the caller leaves the type open.
+# own and PN_QWEN35MOE_MAX_SEQ_CAP.
 cdef int qwen35moe_max_seq(const pn_config *c) noexcept nogil
-cdef bint qwen35moe_kv_q4() noexcept nogil
-# nogil. Bytes of a state without making one; type may be PN_KV_DEFAULT.
-cdef size_t qwen35moe_state_cost(const pn_model *model, int n_ctx, pn_kv_type type) noexcept nogil
+# nogil. What a state takes: KV areas, max_ctx and state_bytes of *cost; type may be PN_KV_DEFAULT.
+cdef void qwen35moe_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil
 
 # The rows of pn_arch_ops; see there.
 cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1
@@ -21,4 +20,3 @@ cdef int state_restore(pn_state *state, const void *snapshot, int pos) noexcept 
 cdef int state_n_ctx(const pn_state *state) noexcept nogil
 cdef pn_kv_type state_kv_type(const pn_state *state) noexcept nogil
 cdef size_t state_bytes(const pn_state *state) noexcept nogil
-cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil

@@ -1,12 +1,12 @@
 """Sequence state of Qwen3.5 (see qwen35moe_state.pxd for the contract)."""
 from libc.stdlib cimport calloc, free, strtol
-from libc.string cimport memcpy, memset, strcmp
+from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model, pn_qwen35moe_state
 from pantheon._core.deltanet cimport deltanet_conv_size, deltanet_s_size
 from pantheon._core.kernels.table cimport PN_F32
-from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work_bytes
-from pantheon._core.kvcache cimport kvcache_bytes, kvcache_cost, kvcache_free, kvcache_new, kvcache_reset
+from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset
+from pantheon._core.memory.admit cimport pn_admit_kv_q4
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error
 from pantheon._core.types cimport (
@@ -39,11 +39,6 @@ cdef int qwen35moe_max_seq(const pn_config *c) noexcept nogil:
     return <int>min(min(value, <long>PN_QWEN35MOE_MAX_SEQ_CAP), <long>c.n_ctx)
 
 
-cdef bint qwen35moe_kv_q4() noexcept nogil:
-    cdef const char *text = getenv(b"QWEN35_KV_Q4")
-    return text == NULL or strcmp(text, b"0") != 0
-
-
 cdef pn_config kv_config(const pn_model *model) noexcept nogil:
     """The KV cache of a model whose only layers are the attention layers."""
     cdef pn_config c = model.config
@@ -52,7 +47,7 @@ cdef pn_config kv_config(const pn_model *model) noexcept nogil:
 
 
 cdef pn_kv_type chosen_type(const pn_model *model, pn_kv_type type) noexcept nogil:
-    if type == PN_KV_DEFAULT and model.config.arch == PN_ARCH_QWEN35MOE and qwen35moe_kv_q4():
+    if type == PN_KV_DEFAULT and model.config.arch == PN_ARCH_QWEN35MOE and pn_admit_kv_q4():
         return PN_KV_Q4_0
     return type
 
@@ -74,9 +69,11 @@ cdef size_t own_bytes(const pn_model *model) noexcept nogil:
             * sizeof(float))
 
 
-cdef size_t qwen35moe_state_cost(const pn_model *model, int n_ctx, pn_kv_type type) noexcept nogil:
+cdef void qwen35moe_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil:
     cdef pn_config c = kv_config(model)
-    return own_bytes(model) + kvcache_bytes(&c, chosen_n_ctx(model, n_ctx), chosen_type(model, type))
+    kvcache_cost(&c, c.n_layer, chosen_type(model, type), cost)
+    cost.max_ctx = chosen_n_ctx(model, model.config.n_ctx)
+    cost.state_bytes = own_bytes(model)
 
 
 cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1:
@@ -168,12 +165,3 @@ cdef pn_kv_type state_kv_type(const pn_state *state) noexcept nogil:
 
 cdef size_t state_bytes(const pn_state *state) noexcept nogil:
     return of(state).nbytes + of(state).kv.nbytes
-
-
-cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
-    cdef pn_config c = kv_config(model)
-    kvcache_cost(&c, c.n_layer, chosen_type(model, type), cost)
-    cost.window = max(1, min(window, (<const pn_qwen35moe_model *>model.weights).base.prefill_window))
-    cost.state_bytes = own_bytes(model)
-    cost.scratch_bytes = qwen35moe_work_bytes(model, cost.window, 1)
-    cost.logits_bytes = c.n_vocab * sizeof(float)

@@ -17,7 +17,7 @@ from pantheon._core.kernels.table cimport PN_ACT_F32
 from pantheon._core.linear cimport group_panel_bytes, input_begin, input_layout, pn_group, pn_input
 from pantheon._core.moe cimport MOE_COUNTERS, moe_layout, pn_moe
 from pantheon._core.pool cimport pn_counter, pn_counter_zero
-from pantheon._core.report cimport pn_set_error
+from pantheon._core.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_config, pn_model
 
 cdef enum:
@@ -173,9 +173,10 @@ cdef size_t layout(pn_qwen35moe_work *work, uint8_t *base, const pn_qwen35moe_mo
     return m.used
 
 
-cdef size_t qwen35moe_work_bytes(const pn_model *model, int n_tok, int n_out) noexcept nogil:
+cdef size_t qwen35moe_work_need(const pn_model *model, int n_tok) noexcept nogil:
     cdef pn_qwen35moe_work work
-    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, n_out) + 64
+    memset(&work, 0, sizeof(work))
+    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, 1) + 64
 
 
 cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) noexcept nogil:
@@ -193,7 +194,7 @@ cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) no
     if w.work_memory == NULL:
         memset(work, 0, sizeof(pn_qwen35moe_work))
         w.work_bytes = 0
-        pn_set_error(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
+        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
         return NULL
     layout(work, <uint8_t *>((<size_t>w.work_memory + 63) // 64 * 64), w, &model.config, n_tok, n_out)
     return work

@@ -23,6 +23,7 @@ from pantheon._core.arch.rwkvx_state cimport (
     rx_snapshot,
     rx_snapshot_bytes,
     rx_state_bytes,
+    rx_state_cost,
     rx_state_free,
     rx_state_kv_type,
     rx_state_n_ctx,
@@ -30,7 +31,7 @@ from pantheon._core.arch.rwkvx_state cimport (
     rx_state_reset,
     rx_state_truncate,
 )
-from pantheon._core.arch.rwkvx_work cimport rx_prompt_new, rx_work_shared, rx_work_single
+from pantheon._core.arch.rwkvx_work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.linear cimport (
     TOKENS_ALIGN,
@@ -41,10 +42,11 @@ from pantheon._core.linear cimport (
     team_barrier,
     team_range,
 )
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
 from pantheon._core.source cimport pn_source
-from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_load_opts, pn_model, pn_state, tm_tensor
+from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
@@ -390,6 +392,22 @@ cdef int load_gguf(pn_model *model, const pn_arch_ops *self, const pn_source *f,
     raise ValueError(f"{path}: RWKV-X models are read from safetensors, not from GGUF")
 
 
+cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
+    cdef const pn_rwkvx_model *w = <const pn_rwkvx_model *>model.weights
+    cdef bint selects = pn_rwkvx_whole_prompts(model)
+    cdef int pass_window = max(1, min(window, min(max(w.base.prefill_window, 1), <int>RX_WINDOW)))
+    rx_state_cost(model, type, cost)
+    cost.whole_prompt = selects
+    cost.window = max(1, window) if selects else pass_window
+    cost.scratch_bytes = (rx_work_need(model, min(cost.window, <int>RX_WINDOW), False)
+                          + rx_prompt_need(model, cost.kv_type, cost.window, selects))
+    cost.logits_bytes = model.config.n_vocab * sizeof(float)
+
+
+cdef size_t work_bytes(const pn_model *model) noexcept nogil:
+    return (<const pn_rwkvx_model *>model.weights).work_bytes
+
+
 cdef pn_arch_ops pn_rwkvx_ops() noexcept nogil:
     cdef pn_arch_ops ops
     memset(&ops, 0, sizeof(pn_arch_ops))
@@ -411,4 +429,6 @@ cdef pn_arch_ops pn_rwkvx_ops() noexcept nogil:
     ops.state_snapshot_bytes = rx_snapshot_bytes
     ops.state_snapshot = rx_snapshot
     ops.state_restore = rx_restore
+    ops.cost = cost
+    ops.work_bytes = work_bytes
     return ops

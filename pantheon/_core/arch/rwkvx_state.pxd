@@ -1,4 +1,5 @@
 # One sequence of an RWKV-X model: token shifts, heads' states, remembered keys and values.
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport pn_kv_type, pn_model, pn_state
 
 # The rows of pn_arch_ops (ops.pxd says what each does).
@@ -12,5 +13,7 @@ cdef size_t rx_state_bytes(const pn_state *state) noexcept nogil
 cdef size_t rx_snapshot_bytes(const pn_state *state) noexcept nogil
 cdef int rx_snapshot(const pn_state *state, void *out) noexcept nogil
 cdef int rx_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil
+# nogil. What a state takes: KV areas and their rows, and state_bytes of *cost.
+cdef void rx_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil
 # nogil. Tokens that a prompt of n tokens leaves in memory.
 cdef int rx_keep_count(const pn_state *state, int n) noexcept nogil

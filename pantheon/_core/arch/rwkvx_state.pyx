@@ -10,9 +10,10 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_model, rx_state
-from pantheon._core.arch.rwkvx_work cimport rx_work_single
+from pantheon._core.arch.rwkvx_work cimport rx_work_need, rx_work_single
 from pantheon._core.kernels.table cimport PN_F32, PN_RWKV_HEAD
-from pantheon._core.kvcache cimport kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
+from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.report cimport pn_last_error, pn_set_error
 from pantheon._core.types cimport PN_KV_F16, pn_config, pn_kv_type, pn_model, pn_state
 
@@ -22,6 +23,21 @@ cdef inline int keep_count(const pn_rwkvx_model *w, int n) noexcept nogil:
 
 cdef int rx_keep_count(const pn_state *state, int n) noexcept nogil:
     return keep_count((<const rx_state *>state.kv_cache).w, n)
+
+
+cdef void rx_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil:
+    cdef const pn_rwkvx_model *w = <const pn_rwkvx_model *>model.weights
+    cdef const pn_config *c = &model.config
+    cdef size_t floats = (<size_t>(2 * w.n_blocks + w.n_attn) * c.n_embd
+                          + <size_t>w.n_blocks * c.n_head * PN_RWKV_HEAD * PN_RWKV_HEAD + c.n_vocab)
+    cost.kv_type = PN_KV_F16             # what rx_state_kv_type says where there is no memory
+    if w.n_attn > 0:
+        kvcache_cost(c, w.n_attn, type, cost)
+        if not w.full and w.keep_tokens > 0:
+            cost.rows_max = w.keep_tokens
+        elif not w.full:
+            cost.row_share = w.keep_ratio
+    cost.state_bytes = floats * sizeof(float) + rx_work_need(model, 1, True)
 
 
 cdef int rx_state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1:

@@ -16,11 +16,11 @@ from pantheon._core.arch.rwkvx cimport (
     rx_work,
 )
 from pantheon._core.attention cimport attention_scratch
-from pantheon._core.kvcache cimport pn_llama_kv_cache
+from pantheon._core.kvcache cimport kvcache_bytes, pn_llama_kv_cache
 from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
 from pantheon._core.pool cimport pn_counter
-from pantheon._core.report cimport pn_set_error
-from pantheon._core.types cimport pn_config, pn_model
+from pantheon._core.report cimport pn_set_no_memory
+from pantheon._core.types cimport pn_config, pn_kv_type, pn_model
 
 cdef struct carver:
     uint8_t *base                        # NULL: only counts
@@ -177,10 +177,16 @@ cdef rx_work *grown(rx_work *work, void **memory, size_t *bytes, const pn_rwkvx_
     if memory[0] == NULL:
         memset(work, 0, sizeof(rx_work))
         bytes[0] = 0
-        pn_set_error(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
+        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
         return NULL
     layout(work, <uint8_t *>aligned(<size_t>memory[0]), w, c, n_tok, n_out, single)
     return work
+
+
+cdef size_t rx_work_need(const pn_model *model, int n_tok, bint single) noexcept nogil:
+    cdef rx_work work
+    memset(&work, 0, sizeof(work))
+    return layout(&work, NULL, <const pn_rwkvx_model *>model.weights, &model.config, n_tok, 1, single) + 64
 
 
 cdef rx_work *rx_work_shared(pn_model *model, int n_tok, int n_out) noexcept nogil:
@@ -218,12 +224,22 @@ cdef size_t layout_prompt(rx_prompt *p, float **x, float **v_first, uint8_t *bas
     return m.used
 
 
+cdef size_t rx_prompt_need(const pn_model *model, pn_kv_type type, int n, bint selects) noexcept nogil:
+    cdef pn_config one = model.config
+    cdef size_t floats = aligned(<size_t>n * one.n_embd * sizeof(float))
+    one.n_layer = 1
+    if not selects:
+        return 2 * floats + 64
+    return (4 * floats + aligned(n * sizeof(rx_candidate)) + aligned(n * sizeof(int))
+            + aligned(kvcache_bytes(&one, n, type)) + 64)
+
+
 cdef void *rx_prompt_new(rx_prompt *p, float **x, float **v_first, const rx_state *st, const pn_config *c, int n,
                          bint selects) noexcept nogil:
     cdef size_t need = layout_prompt(p, x, v_first, NULL, st, c, n, selects) + 64
     cdef void *memory = calloc(1, need)
     if memory == NULL:
-        pn_set_error(b"no memory for the %lld bytes of a prompt of %lld tokens", need, n)
+        pn_set_no_memory(b"no memory for the %lld bytes of a prompt of %lld tokens", need, n)
         return NULL
     layout_prompt(p, x, v_first, <uint8_t *>aligned(<size_t>memory), st, c, n, selects)
     return memory

@@ -1,12 +1,19 @@
 """What a pn_cost adds up to (see cost.pxd for the contract)."""
-from libc.stdint cimport uint64_t
+from libc.math cimport floor
+from libc.stdint cimport int64_t, uint64_t
 
 from pantheon._core.memory.state cimport pn_cost
 
 
 cdef uint64_t allocated(const pn_cost *c, int n) noexcept nogil:
-    cdef uint64_t groups = (<uint64_t>max(n, 0) + 7) // 8, bytes = 0
+    cdef int64_t rows = (<int64_t>max(n, 0) + 7) // 8 * 8
     cdef int i
+    cdef uint64_t groups, bytes = 0
+    if rows > 0 and c.row_share > 0:
+        rows = max(1, <int64_t>floor(<double>rows * c.row_share))
+    if c.rows_max > 0:
+        rows = min(rows, <int64_t>c.rows_max)
+    groups = (<uint64_t>rows + 7) // 8
     for i in range(c.n_areas):
         bytes += c.areas[i].n * ((c.areas[i].group_bytes * groups + 63) // 64 * 64)
     return bytes

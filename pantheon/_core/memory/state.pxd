@@ -58,6 +58,10 @@ cdef struct pn_cost:                     # the price of one sequence
     int n_ctx                            # positions of the state; 0: made for exactly the tokens that are asked for
     int window                           # tokens of one pass over the weights that scratch is for
     uint64_t page_bytes                  # what touching a byte takes; counts where a state has more positions than used
+    int max_ctx                          # most positions of a state; 0: the model's context
+    bint whole_prompt                    # the prompt is one pass, however long: it must not be cut
+    double row_share                     # part of the positions that the areas have rows for; 0: all of them
+    int rows_max                         # most rows; 0: any
     int n_areas
     pn_cost_area areas[PN_COST_AREAS]    # what grows per token: KV
     uint64_t state_bytes                 # what is fixed per sequence: arena, recurrent and conv state, checkpoints
