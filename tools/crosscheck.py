@@ -1,6 +1,6 @@
-"""Compares kernel levels with ref, bit for bit, in a program without Python, so that levels run which this processor lacks.
+"""Compares kernel levels with ref, bit for bit, in a program without Python: also levels that this processor lacks.
 
-    python tools/crosscheck.py [TARGET ...] [--cflags FLAGS]        # all targets that can be built here; --list names them
+    python tools/crosscheck.py [TARGET ...] [--cflags FLAGS]    # all targets that can be built here; --list names them
 
 native   the levels that this processor has, with its own compiler
 simde    avxvnni and avx512 on AVX2, their instructions emulated: needs libsimde-dev
@@ -26,7 +26,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "pantheon/_core/kernels"
 HARNESS = ROOT / "tests/kernels/crosscheck"
-CFLAGS = ["-std=gnu11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-psabi"]
+CFLAGS = ["-std=gnu11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function",
+          "-Wno-psabi"]
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 X86 = {"ref": [], "avx2": AVX2, "avxvnni": [*AVX2, "-mavxvnni"],
@@ -69,9 +70,10 @@ def has_avx2() -> bool:
 
 
 def build(target: Target, folder: Path, cflags: list[str]) -> Path:
-    """The program; for an emulator linked statically, since its libraries are not here. RuntimeError of the compiler."""
+    """The program; static for an emulator, which has no libraries here. RuntimeError with the compiler's words."""
     have = [f"-DPN_HAVE_{name.upper()}=1" for name in target.folders]
-    jobs = [(source, flags) for name, flags in target.folders.items() for source in sorted((KERNELS / name).glob("*.c"))]
+    jobs = [(source, flags) for name, flags in target.folders.items()
+            for source in sorted((KERNELS / name).glob("*.c"))]
     jobs += [(source, []) for source in sorted(HARNESS.glob("*.c")) if source.name != "all_features.c"]
     jobs += [(KERNELS / "levels.c", []), (target.cpu, [])]
 

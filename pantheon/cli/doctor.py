@@ -51,7 +51,7 @@ def collect() -> dict[str, dict[str, Any]]:
 
 
 def slower_types(cpu: dict[str, Any]) -> dict[str, list[str]]:
-    """Weight types that the level in force has no vector product of its own for, by the level whose product they use."""
+    """Weight types that the level in force has no vector product of its own for, by the level whose they use."""
     found: dict[str, list[str]] = {}
     for name, level in cpu["types"].items():
         if level != cpu["level"]:

@@ -26,7 +26,8 @@ def weights(model):
 @pytest.fixture
 def cpu(monkeypatch):
     monkeypatch.setattr(pantheon, "cpu_info", lambda: {
-        "level": "avx2", "features": ["avx2", "fma"], "types": {"Q4_1": "avx2", "Q2_K": "ref", "Q3_K": "ref"}}, raising=False)
+        "level": "avx2", "features": ["avx2", "fma"],
+        "types": {"Q4_1": "avx2", "Q2_K": "ref", "Q3_K": "ref"}}, raising=False)
 
 
 def test_info_json(capsys, model, weights):

@@ -75,8 +75,9 @@ static int n_areas;
 uint8_t *guarded(size_t size, size_t slack)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), space = (size + slack + page - 1) / page * page;
-    uint8_t *at = n_areas == MAX_AREAS ? MAP_FAILED
-                                       : mmap(NULL, space + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *at = MAP_FAILED;
+    if (n_areas < MAX_AREAS)
+        at = mmap(NULL, space + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED || mprotect(at + space, page, PROT_NONE)) {
         fprintf(stderr, "crosscheck: no memory\n");
         exit(2);

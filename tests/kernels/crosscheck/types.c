@@ -155,8 +155,9 @@ static void check_tile(int type, int n, int n_rows, int n_tok, size_t slack, int
     for (int t = 0; t < n_tok; t++)
         for (int r = 0; r < n_rows; r++)
             ref->type[type].dot1(w + (size_t)r * bytes, &x, t + 1, expected + t * PN_PANEL + r);
-    same_floats(y, expected, (size_t)(n_tok * PN_PANEL), "%s tile, n %d, %d rows, %d tokens, slack %zu, codes %d, input %d",
-                ops->name, n, n_rows, n_tok, slack, pattern, extreme);
+    same_floats(y, expected, (size_t)(n_tok * PN_PANEL),
+                "%s tile, n %d, %d rows, %d tokens, slack %zu, codes %d, input %d", ops->name, n, n_rows, n_tok,
+                slack, pattern, extreme);
     release();
 }
 

@@ -120,8 +120,8 @@ static void softmax_row(const pn_attn_rows *rows, row_view *v)
 }
 
 /* Weighted V of nr rows, 8 dims at a time, merged into their acc. */
-NEON_INLINE void weigh(const pn_attn_rows *rows, const row_view *view, int nr, pn_kv_kind kind, const uint8_t *v, int lo,
-                       int hi)
+NEON_INLINE void weigh(const pn_attn_rows *rows, const row_view *view, int nr, pn_kv_kind kind, const uint8_t *v,
+                       int lo, int hi)
 {
     const size_t row_bytes = v_row_bytes(kind, rows->head_dim);
     for (int d = 0; d < rows->head_dim; d += 8) {

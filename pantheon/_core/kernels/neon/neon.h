@@ -22,8 +22,8 @@
 
 /* ---- integers ---------------------------------------------------------------------------------------------------- */
 
-/* acc + 16 products, spread over the 4 lanes in a way that depends on the level: only the sum of the lanes counts. Exact
- * for weights in [-128, 127] and input in [-127, 127]: two products fit 16 bits. */
+/* acc + 16 products, spread over the 4 lanes in a way that depends on the level: only the sum of the lanes counts.
+ * Exact for weights in [-128, 127] and input in [-127, 127]: two products fit 16 bits. */
 NEON_INLINE int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x)
 {
 #ifdef __ARM_FEATURE_DOTPROD

@@ -1,11 +1,11 @@
 /* What the matrix x matrix tiles of integer types share.
  *
- * A panel holds the signed codes of 16 rows, 4 consecutive k of every row side by side: a step of 64 bytes. A step of one
- * token takes 4 bytes of its codes from a register by lane, so packed input is the codes as they are. Lanes are rows,
- * nothing is reduced across them.
+ * A panel holds the signed codes of 16 rows, 4 consecutive k of every row side by side: a step of 64 bytes. A step of
+ * one token takes 4 bytes of its codes from a register by lane, so packed input is the codes as they are. Lanes are
+ * rows, nothing is reduced across them.
  *
- * Without sdot, products are summed in 16 bits: one a lane and step, so a run of steps must keep to steps * max|w| * 127 <
- * 2^15. The callers' runs do: 2 for Q8_0 (128), 4 for Q6_K (32), 8 for codes below 32.
+ * Without sdot, products are summed in 16 bits: one a lane and step, so a run of steps must keep to
+ * steps * max|w| * 127 < 2^15. The callers' runs do: 2 for Q8_0 (128), 4 for Q6_K (32), 8 for codes below 32.
  */
 #ifndef PN_NEON_TILES_H
 #define PN_NEON_TILES_H
@@ -19,7 +19,8 @@ enum { STEP_BYTES = PN_PANEL * 4, BLOCK_STEPS = 8, QUADS = PN_PANEL / 4 };
 enum { TOK = 4 };
 
 /* sum[t][j] = sums of rows 4j .. 4j + 3 over steps first .. first + n - 1 of 32 codes; w: step 0, x[t]: the 32 codes. */
-NEON_INLINE void run_sums(const int8_t *w, const int8_t *const *x, int n_tok, int first, int n, int32x4_t (*sum)[QUADS])
+NEON_INLINE void run_sums(const int8_t *w, const int8_t *const *x, int n_tok, int first, int n,
+                          int32x4_t (*sum)[QUADS])
 {
     for (int t = 0; t < n_tok; t++)
         for (int j = 0; j < QUADS; j++)
@@ -44,7 +45,8 @@ NEON_INLINE void run_sums(const int8_t *w, const int8_t *const *x, int n_tok, in
 
 enum { TOK = 2 };
 
-NEON_INLINE void run_sums(const int8_t *w, const int8_t *const *x, int n_tok, int first, int n, int32x4_t (*sum)[QUADS])
+NEON_INLINE void run_sums(const int8_t *w, const int8_t *const *x, int n_tok, int first, int n,
+                          int32x4_t (*sum)[QUADS])
 {
     int16x8_t s[TOK][2 * QUADS];
     for (int t = 0; t < n_tok; t++)

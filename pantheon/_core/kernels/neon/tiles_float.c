@@ -31,7 +31,8 @@ static void tile(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, 
 {
     for (int r = 0; r < PN_PANEL; r++, panel += (size_t)n * sizeof(float))
         for (int t = 0; t < n_tok; t++)
-            y[(size_t)t * ldy + r] = row_product(load_f32x8, load_f32, 4, panel, (const float *)packed + (size_t)t * n, n);
+            y[(size_t)t * ldy + r] = row_product(load_f32x8, load_f32, 4, panel,
+                                                 (const float *)packed + (size_t)t * n, n);
 }
 
 #define FLOAT_TILE(type, size) \

@@ -1,5 +1,5 @@
-/* In place of the compiler's header: AVX-512 and AVX-VNNI as SIMDe emulates them on AVX2, for processors that have neither.
- * AVX2, FMA and F16C stay the processor's own, because SIMDe's multiply-add is not fused without them. */
+/* In place of the compiler's header: AVX-512 and AVX-VNNI as SIMDe emulates them on AVX2, for processors that have
+ * neither. AVX2, FMA and F16C stay the processor's own, because SIMDe's multiply-add is not fused without them. */
 #ifndef CROSSCHECK_IMMINTRIN_H
 #define CROSSCHECK_IMMINTRIN_H
 
