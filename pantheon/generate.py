@@ -1,16 +1,23 @@
 """The generation loop: prefill, then sample, decode and stop, one token at a time."""
 
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pantheon._core.binding import State
 from pantheon._core.sampler import logprobs as token_logprobs
 from pantheon._core.sampler import sample
 from pantheon._core.sampling_params import SamplingParams
 from pantheon.errors import ContextFullError
 from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
+
+if TYPE_CHECKING:
+    from pantheon.model import Model, Prompt
 
 
 class Chunk(NamedTuple):
@@ -22,18 +29,20 @@ class Chunk(NamedTuple):
     finish_reason: str | None    # None; at the end "stop" (end of generation or a stop string) or "length"
 
 
-def prompt_tokens(model, prompt):
+def prompt_tokens(model: Model, prompt: Prompt) -> list[int]:
     """Token ids of a prompt: a str (BOS as the model wants), a list of chat messages (through the model's template), or
     token ids, which are taken as they are."""
     if isinstance(prompt, str):
         return model.tokenizer.encode(prompt)
-    prompt = list(prompt)
-    if prompt and all(isinstance(message, dict) for message in prompt):
-        return model.tokenizer.encode_chat(model.chat_template.render(prompt))
-    return prompt
+    items: list[Any] = list(prompt)
+    if items and all(isinstance(item, dict) for item in items):
+        return model.tokenizer.encode_chat(model.chat_template.render(items))
+    return items
 
 
-def generate(model, prompt, params=None, *, max_tokens=None, stop=(), state=None, logprobs=False):
+def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
+             stop: str | Iterable[str] = (), state: State | None = None,
+             logprobs: bool = False) -> Generator[Chunk, None, None]:
     """Generates the continuation of prompt: an iterator of Chunk, the last with its finish_reason.
 
     prompt      str, chat messages ({"role": ..., "content": ...}), or token ids; not empty
@@ -65,14 +74,15 @@ def generate(model, prompt, params=None, *, max_tokens=None, stop=(), state=None
         return _answer(model, ids, params, max_tokens, matcher, state, logprobs, stack.pop_all())
 
 
-def _context(model, n_prompt, max_tokens):
+def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int | None:
     """Positions for a state of this one answer."""
     if max_tokens is None:
         return None
     return min(model.n_ctx_train, max(n_prompt + max_tokens, 1))
 
 
-def _answer(model, ids, params, max_tokens, matcher, state, logprobs, resources):
+def _answer(model: Model, ids: list[int], params: SamplingParams, max_tokens: int | None, matcher: StopMatcher,
+            state: State, logprobs: bool, resources: ExitStack) -> Generator[Chunk, None, None]:
     tokenizer = model.tokenizer
     stream = DetokenizeStream(tokenizer)
     banned = sorted(tokenizer.vocab.suppressed)
@@ -86,7 +96,7 @@ def _answer(model, ids, params, max_tokens, matcher, state, logprobs, resources)
             logits[banned] = -np.inf
             raw = logits.copy() if logprobs else None
             token = sample(logits, params, recent)
-            logprob = float(token_logprobs(raw, [token])[0]) if logprobs else None
+            logprob = float(token_logprobs(raw, [token])[0]) if raw is not None else None
             produced += 1
             if token in tokenizer.eog_ids:
                 yield Chunk(matcher.feed(stream.flush()) + matcher.flush(), token, logprob, "stop")

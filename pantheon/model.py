@@ -1,12 +1,28 @@
 """pantheon.load and Model: a model file in memory, its tokenizer, and text out of it."""
 
-import threading
+from __future__ import annotations
 
-from pantheon._core.binding import ModelBase
+import threading
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from pantheon._core.binding import ModelBase, State
+from pantheon._core.sampling_params import SamplingParams
 from pantheon.config import Config
 
+if TYPE_CHECKING:
+    from pantheon.generate import Chunk
+    from pantheon.text.chat import ChatTemplate
+    from pantheon.text.tokenizer import Tokenizer
 
-def load(path, config_path=None, vocab_path=None, quantize=False, dies=None, threads=None, device="auto"):
+Path = str | bytes | PathLike[str] | PathLike[bytes]
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+
+
+def load(path: Path, config_path: str | PathLike[str] | None = None, vocab_path: str | PathLike[str] | None = None,
+         quantize: bool = False, dies: Sequence[int] | None = None, threads: int | None = None,
+         device: str = "auto") -> Model:
     """Loads a model file by mapping it: weights are read when they are first used.
 
     path           a GGUF file; of a split set any part
@@ -38,20 +54,20 @@ class Model(ModelBase):
     threads        threads that take part in runs; may be set
     """
 
-    def __init__(self, path, **options):
+    def __init__(self, path: Path, **options: Any) -> None:
         self.config = Config(self.config_fields())
-        self.arch = self.metadata["general.architecture"]
-        self._tokenizer = None
-        self._template = None
+        self.arch: str = self.metadata["general.architecture"]
+        self._tokenizer: Tokenizer | None = None
+        self._template: ChatTemplate | None = None
         self._text_lock = threading.Lock()
 
     @property
-    def metadata(self):
+    def metadata(self) -> Mapping[str, Any]:
         """GGUF metadata, a read-only mapping whose values are converted when asked for."""
         return self.gguf().metadata
 
     @property
-    def tokenizer(self):
+    def tokenizer(self) -> Tokenizer:
         """The file's tokenizer; ValueError when the file has none or it cannot be built."""
         from pantheon.text.tokenizer import Tokenizer
 
@@ -61,7 +77,7 @@ class Model(ModelBase):
             return self._tokenizer
 
     @property
-    def chat_template(self):
+    def chat_template(self) -> ChatTemplate:
         """The compiled chat template, the file's or that of the style its vocabulary shows; TemplateError without
         one."""
         from pantheon.text.chat import ChatTemplate
@@ -72,11 +88,17 @@ class Model(ModelBase):
                 self._template = ChatTemplate.for_tokenizer(tokenizer)
             return self._template
 
-    def generate(self, prompt, params=None, *, max_tokens=None, stop=(), state=None, logprobs=False):
+    def __enter__(self) -> Model:
+        super().__enter__()
+        return self
+
+    def generate(self, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
+                 stop: str | Iterable[str] = (), state: State | None = None,
+                 logprobs: bool = False) -> Generator[Chunk, None, None]:
         """Iterator of Chunk: the continuation of prompt, one chunk per token. See pantheon.generate.generate."""
         from pantheon.generate import generate
 
         return generate(self, prompt, params, max_tokens=max_tokens, stop=stop, state=state, logprobs=logprobs)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<Model, closed>" if self.closed else f"<Model {self.arch}, {self.path!r}>"

@@ -29,10 +29,14 @@ def llama():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def installed_package():
-    """A source tree in front of the installed wheel would hide what it lacks. PANTHEON_TEST_IN_PLACE=1: allow it."""
+def installed_package(tmp_path_factory):
+    """A source tree in front of the installed wheel would hide what it lacks. PANTHEON_TEST_IN_PLACE=1: allow it.
+
+    Child processes look for modules where they start, so the tests run in a folder of their own.
+    """
     import pantheon
 
+    os.chdir(tmp_path_factory.mktemp("away"))
     root = Path(__file__).resolve().parent.parent
     in_place = Path(pantheon.__file__).resolve().is_relative_to(root / "pantheon")
     assert not in_place or os.environ.get("PANTHEON_TEST_IN_PLACE") == "1", "pantheon was imported from the source tree"

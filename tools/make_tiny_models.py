@@ -5,9 +5,10 @@
 
 Each model is a seeded Hugging Face model in float32, eager attention. An .npz holds `tokens` (96,) int32 and `logits`
 (96, n_vocab) float32 of the weights that the file stands for; where the file is quantised also `logits_int8`, the same
-model with the input of each matrix rounded to int8 by the engine's rule. The manifest says what each fixture is for and
-within what the engine must agree, and has the versions used. A fixture whose logits would not notice the mistakes that
-it is there to catch is refused.
+model with the input of each matrix rounded to int8 by the engine's rule; where the manifest has `short` also
+`short_logits`, those of the first `short` tokens alone, for a state of as many positions (LongRoPE's other factors).
+The manifest says what each fixture is for and within what the engine must agree, and has the versions used. A fixture
+whose logits would not notice the mistakes that it is there to catch is refused.
 """
 from __future__ import annotations
 
@@ -58,6 +59,9 @@ def make(recipe: Recipe) -> dict:
         entry |= {"expected_kl": float(f"{kl.mean():.2e}"), "max_kl": 0.05, "max_diff": None}
     else:
         entry |= {"max_kl": MAX_KL, "max_diff": MAX_DIFF}
+    if recipe.short:
+        arrays["short_logits"] = reference.logits(model, tokens[:recipe.short])
+        entry["short"] = recipe.short
     convert.write(model, recipe, data, OUT / entry["file"])
     np.savez_compressed(OUT / f"{recipe.name}.npz", **arrays)
     return entry

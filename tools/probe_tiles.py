@@ -11,7 +11,8 @@ import numpy as np
 
 from pantheon._core.kernels import probe_tiles, probes, table
 
-TYPES = "Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q4_K,Q5_K,Q6_K,F32,F16,BF16"
+TYPES = ("Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q2_K,Q3_K,Q4_K,Q5_K,Q6_K,IQ4_NL,IQ4_XS,MXFP4,NVFP4,IQ2_XXS,IQ2_XS,IQ2_S,IQ3_XXS,"
+         "IQ3_S,IQ1_S,IQ1_M,TQ1_0,TQ2_0,Q1_0,Q2_0,F32,F16,BF16")
 
 
 def random_input(rng, act, n_tok, n):
@@ -47,7 +48,7 @@ def main():
         work = n * n_rows * args.tokens * 1e-9
         total = sum(best.values())
         tile = work / best["tile"]
-        print(f"{name:5} tile {tile:6.1f}  total {work / total:6.1f} G/s  of ceiling {tile / ceiling:4.0%}  "
+        print(f"{name:7} tile {tile:6.1f}  total {work / total:6.1f} G/s  of ceiling {tile / ceiling:4.0%}  "
               f"unpack {best['unpack'] / total:5.1%}  pack {best['pack'] / total:5.1%}")
 
 

@@ -3,6 +3,7 @@
 In the debug build every allocation is followed by a canary of 16 bytes. Sizes are multiples of 16, so canaries at most
 double the memory; they do not count towards size, used or high-water mark, which are the same in both builds.
 """
+cimport cython
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -132,6 +133,7 @@ def arena_size(*, int n_layer, int n_embd, int n_ff, int n_head, int n_kv_head, 
     return compute_arena_size(&c)
 
 
+@cython.final
 cdef class Arena:
     """A pn_arena for tests: alloc(n) returns the address, write(address, n) fills n bytes with 0xFF."""
     cdef pn_arena *a

@@ -12,6 +12,7 @@ import weakref
 
 import numpy as np
 
+cimport cython
 from cpython.exc cimport PyErr_Occurred
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
@@ -76,6 +77,7 @@ cdef class ModelHandle:
         pn_model_free(self.model)
 
 
+@cython.final
 cdef class Checkpoint:
     """A place that a state can go back to; valid until the state is truncated or reset to before it."""
     cdef readonly int pos
@@ -211,6 +213,10 @@ cdef class ModelBase:
         """GPU dies that load() was given, () when none were."""
         cdef pn_model *model = self.ptr()
         return tuple([model.gpu_dies[i] for i in range(model.n_gpu_dies)])
+
+    def open_states(self):
+        """The states of this model that were not closed."""
+        return [state for state in self.states if not (<State>state).closed]
 
     def config_fields(self):
         """The fields of pn_config as a dict."""
@@ -404,6 +410,10 @@ cdef class State:
 
     def __exit__(self, *error):
         self.close()
+
+    @property
+    def closed(self):
+        return self.handle is None
 
     @property
     def pos(self):

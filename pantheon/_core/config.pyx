@@ -1,6 +1,6 @@
 """pn_config: reading it from GGUF metadata and refusing what no model can be.
 
-Keys and defaults: section 1 of the transformer notes in docs/formats.md. Nothing downstream re-checks these numbers, so
+Keys and defaults are those that llama.cpp gives them. Nothing downstream re-checks these numbers, so
 every size that later becomes an allocation, a divisor or an index is bounded here.
 """
 import math
@@ -12,6 +12,7 @@ from libc.string cimport memset
 from pantheon._core.gguf cimport (
     gguf_file,
     gguf_find,
+    gguf_get_bool,
     gguf_get_float,
     gguf_get_int,
     gguf_get_str,
@@ -88,6 +89,22 @@ cdef int check_per_layer(_Keys keys, str key, int64_t value, int n_layer) except
     return 0
 
 
+cdef int expert_config(pn_config *c, _Keys keys) except -1:
+    """What belongs to experts; n_ff, n_experts and n_experts_used are there. The widths of old files follow from n_ff:
+    before qwen2moe and qwen3moe had a key of their own it was what the experts of one token add up to."""
+    cdef double scale = keys.number("expert_weights_scale", 1.0)
+    cdef bytes name = f"{keys.arch}.expert_weights_norm".encode()
+    cdef bint old_qwen = keys.arch in ("qwen2moe", "qwen3moe")
+    c.expert_scale = scale if scale != 0 else 1.0
+    c.expert_renormalise = keys.arch != "qwen2moe"
+    gguf_get_bool(keys.f, name, &c.expert_renormalise)
+    if c.n_experts == 0:
+        return 0
+    c.n_ff_expert = keys.int32("expert_feed_forward_length", c.n_ff // max(c.n_experts_used, 1) if old_qwen else c.n_ff)
+    c.n_ff_shared = keys.int32("expert_shared_feed_forward_length", c.n_ff if keys.arch == "qwen2moe" else 0)
+    return 0
+
+
 cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) except -1:
     cdef _Keys keys = _Keys.__new__(_Keys)
     cdef tm_tensor *embd = gguf_tensor(f, b"token_embd.weight")
@@ -118,7 +135,7 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.n_experts = keys.int32("expert_count", 0)
     c.n_experts_used = keys.int32("expert_used_count", 0)
     c.n_ff = keys.int32("feed_forward_length", 0 if c.n_experts else None)
-    c.n_ff_expert = keys.int32("expert_feed_forward_length", c.n_ff) if c.n_experts else 0
+    expert_config(c, keys)
     check_per_layer(keys, "attention.head_count", c.n_head, c.n_layer)
     check_per_layer(keys, "attention.head_count_kv", c.n_kv_head, c.n_layer)
     check_per_layer(keys, "feed_forward_length", c.n_ff, c.n_layer)
@@ -129,7 +146,8 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
         raise ValueError(f"{path}: key {arch}.attention.value_length differs from the key length {c.head_dim}")
     c.norm_eps = keys.number("attention.layer_norm_rms_epsilon", keys.number("attention.layer_norm_epsilon", -1.0))
     if c.norm_eps == -1.0:
-        raise ValueError(f"{path}: key {arch}.attention.layer_norm_rms_epsilon is missing")
+        name = "layer_norm_epsilon" if arch == "phi2" else "layer_norm_rms_epsilon"
+        raise ValueError(f"{path}: key {arch}.attention.{name} is missing")
     scale = keys.number("attention.scale", 0.0)
     c.attn_scale = scale if scale != 0 else 1 / sqrt(max(c.head_dim, 1))
     c.rope_dims = keys.int32("rope.dimension_count", c.head_dim)
@@ -140,8 +158,11 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     c.rope_factor = factor if factor != 0 else 1.0
     c.rope_scaling = ROPE_SCALINGS[name] if name is not None else (
+        PN_ROPE_SCALING_LONGROPE if gguf_tensor(f, b"rope_factors_long.weight") != NULL else
         PN_ROPE_SCALING_LINEAR if c.rope_factor != 1.0 else PN_ROPE_SCALING_NONE)
     c.rope_orig_ctx = keys.int32("rope.scaling.original_context_length", c.n_ctx)
+    if c.rope_scaling == PN_ROPE_SCALING_LONGROPE and c.rope_orig_ctx > 0:
+        c.rope_factor = <float>(<double>c.n_ctx / c.rope_orig_ctx)
     # what the scaling implies; YaRN's is multiplied by factors in the file, LongRoPE's is replaced by the one in the
     # file
     c.rope_attn_factor = rope_attention_factor(c.rope_scaling, c.rope_factor, c.rope_orig_ctx)
@@ -158,8 +179,6 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.sliding_window = keys.int32("attention.sliding_window", 0)
     if c.sliding_window >= c.n_ctx:
         c.sliding_window = 0             # a window that holds the whole context hides nothing
-    scale = keys.number("expert_weights_scale", 1.0)
-    c.expert_scale = scale if scale != 0 else 1.0
     return 0
 
 
@@ -170,6 +189,7 @@ RANGES = {
     "n_head": (1, 1 << 16), "n_kv_head": (1, 1 << 16), "head_dim": (1, 1 << 12), "n_ff": (0, 1 << 24),
     "rope_dims": (0, 1 << 12), "rope_orig_ctx": (1, 1 << 30), "sliding_window": (0, 1 << 30),
     "n_experts": (0, 1 << 14), "n_experts_used": (0, 1 << 14), "n_ff_expert": (0, 1 << 24),
+    "n_ff_shared": (0, 1 << 24),
 }
 POSITIVE = ("norm_eps", "attn_scale", "rope_base", "rope_factor", "rope_attn_factor", "rope_beta_fast",
             "rope_beta_slow", "rope_low_freq", "rope_high_freq", "expert_scale")
@@ -217,5 +237,6 @@ cdef dict config_dict(const pn_config *c):
         "rope_ext_factor": c.rope_ext_factor, "rope_beta_fast": c.rope_beta_fast, "rope_beta_slow": c.rope_beta_slow,
         "rope_low_freq": c.rope_low_freq, "rope_high_freq": c.rope_high_freq, "sliding_window": c.sliding_window,
         "n_experts": c.n_experts, "n_experts_used": c.n_experts_used,
-        "n_ff_expert": c.n_ff_expert, "expert_scale": c.expert_scale,
+        "n_ff_expert": c.n_ff_expert, "n_ff_shared": c.n_ff_shared, "expert_renormalise": bool(c.expert_renormalise),
+        "expert_scale": c.expert_scale,
     }

@@ -1,13 +1,14 @@
 """The C API of Pantheon (see engine.pxd for the contract): registry, loading, lifecycle of states, step seam."""
 import os
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, strdup
 
 from pantheon._core.arch.llama cimport pn_llama_ops
+from pantheon._core.arch.phi cimport pn_phi_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
-from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_str, gguf_kv, gguf_open
+from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.types cimport (
@@ -15,8 +16,13 @@ from pantheon._core.types cimport (
     PN_ARCH_COUNT,
     PN_ARCH_LLAMA,
     PN_ARCH_MISTRAL,
+    PN_ARCH_MIXTRAL,
+    PN_ARCH_PHI2,
+    PN_ARCH_PHI3,
     PN_ARCH_QWEN2,
+    PN_ARCH_QWEN2MOE,
     PN_ARCH_QWEN3,
+    PN_ARCH_QWEN3MOE,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -45,6 +51,11 @@ registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
 registry[1] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
 registry[2] = pn_llama_ops(b"qwen2", PN_ARCH_QWEN2, PN_ROPE_NEOX)
 registry[3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
+registry[4] = pn_llama_ops(b"mixtral", PN_ARCH_MIXTRAL, PN_ROPE_NORM)
+registry[5] = pn_llama_ops(b"qwen2moe", PN_ARCH_QWEN2MOE, PN_ROPE_NEOX)
+registry[6] = pn_llama_ops(b"qwen3moe", PN_ARCH_QWEN3MOE, PN_ROPE_NEOX)
+registry[7] = pn_phi_ops(b"phi2", PN_ARCH_PHI2)
+registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -114,6 +125,12 @@ cdef int chat_style(const gguf_file *f) noexcept:
     return PN_CHAT_NONE
 
 
+cdef bint has_experts(const gguf_file *f) except -1:
+    """Files of the architecture llama are Mixtral when they have experts."""
+    cdef int64_t n = 0
+    return gguf_get_int(f, b"llama.expert_count", 0, &n) and n > 0
+
+
 cdef int load_gguf(pn_model *model, str path) except -1:
     cdef gguf_file *f = gguf_open(path)
     cdef const pn_arch_ops *ops
@@ -121,7 +138,7 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         arch = gguf_get_str(f, b"general.architecture")
         if arch is None:
             raise ValueError(f"{path}: key general.architecture is missing")
-        ops = ops_named(arch)
+        ops = ops_named("mixtral" if arch == "llama" and has_experts(f) else arch)
         if ops == NULL:
             raise ValueError(f"{path}: architecture {arch!r} is unknown; known: {', '.join(architectures())}")
         model.config.arch = ops.arch

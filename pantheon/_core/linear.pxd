@@ -6,7 +6,7 @@
 # several. The bits of a result depend on neither.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels
+from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels, pn_type_ops
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.tensor cimport pn_matrix
 from pantheon._core.types cimport fw_pool
@@ -50,13 +50,33 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
                          int n_tok) noexcept nogil
 # nogil. Sets the token count of the step about to run; not more than was laid out.
 cdef void input_begin(pn_input *x, int n_tok) noexcept nogil
-# nogil. Makes the forms of tokens [t0, t1) that g reads. t0 is a multiple of TOKENS_ALIGN.
+# nogil. Makes the forms of tokens [t0, t1) that g reads: input_quantize, then input_pack. t0 is a multiple of
+# TOKENS_ALIGN.
 cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
+cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
+cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
 # nogil. y[i][t * ldy[i] + r] = row r of matrix i . token t: this rank's share. The next barrier makes it whole.
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                         const size_t *ldy) noexcept nogil
+# nogil. y[t * ldy + r] for the PN_PANEL rows r of panel p of one matrix of a group, every token.
+cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
+                        size_t ldy) noexcept nogil
 # nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
+
+# The pieces of a product, for steps that share out the work themselves (moe.pxd).
+# nogil. y[(t - t0) * ldy + r] = row r of m . token t of x for rows [r0, r1) and tokens [t0, t1), straight from the
+# file's layout.
+cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r0, int r1, float *y,
+                      size_t ldy) noexcept nogil
+# nogil. Bytes of n_tok packed vectors of n elements; packs tokens [t0, t0 + n_tok) of x.
+cdef size_t matrix_packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil
+cdef void matrix_pack(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil
+# nogil. Unpacks panel p into the rank's scratch; multiplies it with packed tokens: y[t * ldy + r] for its rows r.
+cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept nogil
+cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uint8_t *packed, int n_tok, float *y,
+                       size_t ldy) noexcept nogil
+
 # nogil. This rank's part [a, b) of n things, cut at multiples of unit.
 cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil
 cdef void team_barrier(const pn_team *team) noexcept nogil

@@ -75,8 +75,16 @@ cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil:
     return most
 
 
-cdef inline size_t packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil:
+cdef size_t matrix_packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil:
     return <size_t>((n_tok + ops.tile_tok - 1) // ops.tile_tok) * aligned(ops.pack_bytes(n, ops.tile_tok))
+
+
+cdef void matrix_pack(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil:
+    cdef int t = 0
+    while t < n_tok:
+        ops.pack_x(x, t0 + t, min(ops.tile_tok, n_tok - t),
+                   packed + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok)))
+        t += ops.tile_tok
 
 
 cdef inline void *carve(uint8_t *base, size_t *used, size_t n) noexcept nogil:
@@ -116,7 +124,8 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
         form_bytes = 0
         for i in range(n_groups):
             if k < groups[i].n_forms:
-                form_bytes = max(form_bytes, packed_bytes(groups[i].m[groups[i].form_of[k]].ops, x.n, n_tok))
+                form_bytes = max(form_bytes,
+                                 matrix_packed_bytes(groups[i].m[groups[i].form_of[k]].ops, x.n, n_tok))
         x.packed[k] = <uint8_t *>carve(base, &used, form_bytes)
     return used
 
@@ -128,22 +137,27 @@ cdef void input_begin(pn_input *x, int n_tok) noexcept nogil:
         x.act[k].n_tok = n_tok
 
 
-cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
-    cdef int k, i, t
-    cdef const pn_type_ops *ops
+cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int k, t
     for k in range(PN_ACT_KINDS):
         if g.kinds[k] and k != <int>PN_ACT_F32:
             for t in range(t0, t1):
                 team.k.quantize[k](&x.act[k], t)
+
+
+cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    cdef int i
+    cdef const pn_type_ops *ops
     if x.n_tok == 1:
         return
     for i in range(g.n_forms):
         ops = g.m[g.form_of[i]].ops
-        t = t0
-        while t < t1:
-            ops.pack_x(&x.act[<int>ops.act], t, min(ops.tile_tok, t1 - t),
-                       x.packed[i] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok)))
-            t += ops.tile_tok
+        matrix_pack(ops, &x.act[<int>ops.act], t0, t1 - t0, x.packed[i] + matrix_packed_bytes(ops, x.n, t0))
+
+
+cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
+    input_quantize(team, x, g, t0, t1)
+    input_pack(x, g, t0, t1)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -155,48 +169,59 @@ cdef inline int stream_rows(int rows) noexcept nogil:
     return g - 1 if g > 1 and g % 2 == 0 else g
 
 
-cdef void rows_product(const pn_matrix *m, const pn_act *x, int r0, int r1, float *y, size_t ldy) noexcept nogil:
-    """Rows [r0, r1) times every token, straight from the file's layout: 8 streams far apart, then what is left."""
+cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r0, int r1, float *y,
+                      size_t ldy) noexcept nogil:
+    """8 streams far apart, then what is left."""
     cdef int g = stream_rows(r1 - r0)
     cdef int i, t
     cdef int r = r0 + 8 * g
     for i in range(r0, r0 + g):
-        for t in range(x.n_tok):
-            m.ops.dot8(m.data + <size_t>i * m.row_bytes, g * m.row_bytes, x, t, y + t * ldy + i, g)
+        for t in range(t0, t1):
+            m.ops.dot8(m.data + <size_t>i * m.row_bytes, g * m.row_bytes, x, t, y + (t - t0) * ldy + i, g)
     while r + 8 <= r1:
-        for t in range(x.n_tok):
-            m.ops.dot8(m.data + <size_t>r * m.row_bytes, m.row_bytes, x, t, y + t * ldy + r, 1)
+        for t in range(t0, t1):
+            m.ops.dot8(m.data + <size_t>r * m.row_bytes, m.row_bytes, x, t, y + (t - t0) * ldy + r, 1)
         r += 8
     while r < r1:
-        for t in range(x.n_tok):
-            m.ops.dot1(m.data + <size_t>r * m.row_bytes, x, t, y + t * ldy + r)
+        for t in range(t0, t1):
+            m.ops.dot1(m.data + <size_t>r * m.row_bytes, x, t, y + (t - t0) * ldy + r)
         r += 1
+
+
+cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept nogil:
+    m.ops.unpack(m.data + <size_t>p * PN_PANEL * m.row_bytes, m.row_bytes, min(<int>PN_PANEL, m.rows - p * PN_PANEL),
+                 m.cols, team.panel)
+
+
+cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uint8_t *packed, int n_tok, float *y,
+                       size_t ldy) noexcept nogil:
+    cdef const pn_type_ops *ops = m.ops
+    cdef int r0 = p * PN_PANEL
+    cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
+    cdef int t = 0, i, j, n
+    cdef float edge[TOKENS_ALIGN * 16]
+    while t < n_tok:
+        n = min(ops.tile_tok, n_tok - t)
+        if n_rows == PN_PANEL:
+            ops.tile(team.panel, packed, m.cols, n, y + t * ldy + r0, ldy)
+        else:
+            ops.tile(team.panel, packed, m.cols, n, edge, PN_PANEL)
+            for i in range(n):
+                for j in range(n_rows):
+                    y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
+        packed += aligned(ops.pack_bytes(m.cols, ops.tile_tok))
+        t += n
 
 
 cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
                         size_t ldy) noexcept nogil:
     """One panel of PN_PANEL rows times every token."""
-    cdef const pn_type_ops *ops = m.ops
-    cdef int r0 = p * PN_PANEL
-    cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
-    cdef int t = 0, i, j, n_tok
-    cdef float edge[12 * 16]
-    cdef const uint8_t *packed
     if form < 0:
-        rows_product(m, &x.act[<int>ops.act], r0, r0 + n_rows, y, ldy)
+        matrix_rows(m, &x.act[<int>m.ops.act], 0, x.n_tok, p * PN_PANEL, min(p * PN_PANEL + <int>PN_PANEL, m.rows), y,
+                    ldy)
         return
-    ops.unpack(m.data + <size_t>r0 * m.row_bytes, m.row_bytes, n_rows, m.cols, team.panel)
-    while t < x.n_tok:
-        n_tok = min(ops.tile_tok, x.n_tok - t)
-        packed = x.packed[form] + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok))
-        if n_rows == PN_PANEL:
-            ops.tile(team.panel, packed, m.cols, n_tok, y + t * ldy + r0, ldy)
-        else:
-            ops.tile(team.panel, packed, m.cols, n_tok, edge, PN_PANEL)
-            for i in range(n_tok):
-                for j in range(n_rows):
-                    y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
-        t += n_tok
+    matrix_unpack(team, m, p)
+    matrix_tiles(team, m, p, x.packed[form], x.n_tok, y, ldy)
 
 
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
@@ -213,7 +238,7 @@ cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float
     if x.n_tok == 1:
         for i in range(g.n):
             team_range(team, g.m[i].rows, 8, &r0, &r1)
-            rows_product(&g.m[i], &x.act[<int>g.m[i].ops.act], r0, r1, y[i], ldy[i])
+            matrix_rows(&g.m[i], &x.act[<int>g.m[i].ops.act], 0, 1, r0, r1, y[i], ldy[i])
         return
     counter = team_counter(team)
     p = pn_counter_next(counter)

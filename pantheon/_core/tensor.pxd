@@ -18,12 +18,19 @@ cdef struct pn_owned:                    # memory that dies with the weights
 # GIL. Fills m from tensor `name` of shape (rows, cols); 1 when it is there, 0 when it is absent and optional.
 # ValueError naming the tensor when it is missing, has another shape, or a type that no kernel of this build multiplies.
 cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1
+# GIL. The same for a stack of n matrices (n, rows, cols): m is the first one, *step the bytes from one to the next.
+cdef int matrix_stack_load(pn_matrix *m, size_t *step, const gguf_file *f, str path, str name, int n, int rows,
+                           int cols, bint optional) except -1
+# GIL. True when the file has a tensor of that name.
+cdef bint tensor_present(const gguf_file *f, str name)
 # nogil. Rows [first, first + n) of a matrix.
 cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil
 # GIL. (n,) f32 values of a one-dimensional tensor: borrowed from the mapping when it holds aligned f32, else converted
 # into memory of `owned`. NULL when absent and optional; ValueError as above.
 cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
                               bint optional) except? NULL
+# GIL. Where m has a quantised type: an F32 copy of it, which dies with `owned`; MemoryError.
+cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1
 # GIL. n zeroed bytes that die with `owned`; MemoryError.
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL
 cdef void owned_free(pn_owned *owned) noexcept nogil

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from pantheon._core.gguf cimport gguf_file, gguf_tensor
-from pantheon._core.kernels.table cimport PN_F32, PN_TYPE_COUNT, pn_kernels_active, pn_type_ops
+from pantheon._core.kernels.table cimport PN_ACT_F32, PN_F32, PN_TYPE_COUNT, pn_kernels_active, pn_type_ops
 from pantheon._core.types cimport tm_tensor
 
 
@@ -25,15 +25,20 @@ cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except 
     raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
 
 
-cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1:
+cdef bint tensor_present(const gguf_file *f, str name):
+    return gguf_tensor(f, name.encode()) != NULL
+
+
+cdef int stack_load(pn_matrix *m, size_t *step, const gguf_file *f, str path, str name, int n, int rows, int cols,
+                    str shape, bint optional) except -1:
     cdef tm_tensor *t = gguf_tensor(f, name.encode())
     memset(m, 0, sizeof(pn_matrix))
     if t == NULL:
         if optional:
             return 0
-        raise ValueError(f"{path}: tensor {name} of shape ({rows}, {cols}) is missing")
-    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
-        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({rows}, {cols})")
+        raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
+    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != n or t.ne[3] != 1:
+        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
     m.ops = type_ops(t, path, name)
     if m.ops.dot8 == NULL:
         raise ValueError(f"{path}: tensor {name} has type {m.ops.name.decode()}, which this build cannot multiply")
@@ -41,7 +46,18 @@ cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int r
     m.row_bytes = t.nb[1]
     m.rows = rows
     m.cols = cols
+    step[0] = t.nb[2]
     return 1
+
+
+cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1:
+    cdef size_t step
+    return stack_load(m, &step, f, path, name, 1, rows, cols, f"({rows}, {cols})", optional)
+
+
+cdef int matrix_stack_load(pn_matrix *m, size_t *step, const gguf_file *f, str path, str name, int n, int rows,
+                           int cols, bint optional) except -1:
+    return stack_load(m, step, f, path, name, n, rows, cols, f"({n}, {rows}, {cols})", optional)
 
 
 cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
@@ -68,6 +84,20 @@ cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str
     copy = <float *>owned_calloc(owned, n * sizeof(float))
     ops.dequant(<const uint8_t *>t.data, copy, n)
     return copy
+
+
+cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1:
+    cdef float *copy
+    cdef int i
+    if m.ops.act == PN_ACT_F32:
+        return 0
+    copy = <float *>owned_calloc(owned, <size_t>m.rows * m.cols * sizeof(float))
+    for i in range(m.rows):
+        m.ops.dequant(m.data + <size_t>i * m.row_bytes, copy + <size_t>i * m.cols, m.cols)
+    m.data = <const uint8_t *>copy
+    m.row_bytes = <size_t>m.cols * sizeof(float)
+    m.ops = &pn_kernels_active().type[<int>PN_F32]
+    return 0
 
 
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL:

@@ -14,7 +14,12 @@ ctypedef enum pn_arch:                   # one value per registry row
     PN_ARCH_MISTRAL = 1
     PN_ARCH_QWEN2 = 2
     PN_ARCH_QWEN3 = 3
-    PN_ARCH_COUNT = 4
+    PN_ARCH_MIXTRAL = 4
+    PN_ARCH_QWEN2MOE = 5
+    PN_ARCH_QWEN3MOE = 6
+    PN_ARCH_PHI2 = 7
+    PN_ARCH_PHI3 = 8
+    PN_ARCH_COUNT = 9
 
 ctypedef enum pn_chat_style:
     PN_CHAT_NONE = 0
@@ -85,6 +90,8 @@ cdef struct pn_config:                   # parsed hyper-parameters: plain number
     int n_experts                        # 0 = dense
     int n_experts_used
     int n_ff_expert                      # width of one expert
+    int n_ff_shared                      # width of the expert that every token goes through; 0 = none
+    bint expert_renormalise              # routing weights are divided by their sum
     float expert_scale                   # multiplies the routing weights
 
 cdef extern from *:

@@ -68,3 +68,8 @@ def test_errors_are_exceptions(example, llama, tmp_path):
 
 def test_numpy_is_not_needed_to_compile(example):
     assert np.__name__ not in EXAMPLE.read_text()
+
+
+def test_the_docs_show_this_example():
+    docs = Path(__file__).resolve().parents[2] / "docs" / "cython.md"
+    assert f"```cython\n{EXAMPLE.read_text()}```\n" in docs.read_text()

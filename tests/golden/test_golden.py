@@ -12,6 +12,7 @@ import pantheon
 TINY = Path(__file__).resolve().parent.parent / "fixtures" / "tiny"
 MODELS = json.loads((TINY / "manifest.json").read_text())["models"]
 FLOAT = [name for name, entry in MODELS.items() if entry["max_diff"] is not None]
+SHORT = [name for name, entry in MODELS.items() if "short" in entry]
 QUANTISED = [name for name, entry in MODELS.items() if entry["max_diff"] is None]
 
 
@@ -27,16 +28,16 @@ def kl(p_logits: np.ndarray, q_logits: np.ndarray) -> np.ndarray:
     return (np.exp(p) * (p - q)).sum(axis=-1)
 
 
-def engine_logits(name: str, tokens: np.ndarray) -> np.ndarray:
+def engine_logits(name: str, tokens: np.ndarray, n_ctx: int | None = None) -> np.ndarray:
     """(n_tokens, n_vocab) float32 of the whole prompt in one prefill with an f32 cache."""
     with pantheon.load(str(TINY / MODELS[name]["file"])) as model:
-        state = model.new_state(kv_type="f32")
+        state = model.new_state(n_ctx=n_ctx, kv_type="f32")
         return np.array(model.prefill(tokens, state, all_logits=True))
 
 
 def test_every_fixture_is_listed():
     assert {path.stem for path in TINY.glob("*.gguf")} == set(MODELS) == {path.stem for path in TINY.glob("*.npz")}
-    assert FLOAT and QUANTISED
+    assert FLOAT and QUANTISED and SHORT
 
 
 @pytest.mark.parametrize("name", FLOAT)
@@ -49,6 +50,14 @@ def test_float_weights_agree_with_transformers(name):
     worst = int(np.argmax(np.where(np.isnan(per_position), np.inf, per_position)))
     assert per_position[worst] < MODELS[name]["max_diff"], f"{MODELS[name]['why']}: worst at position {worst}"
     assert kl(golden["logits"], got).max() < MODELS[name]["max_kl"]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_state_has_the_short_factors(name):
+    golden, n = np.load(TINY / f"{name}.npz"), MODELS[name]["short"]
+    got = engine_logits(name, golden["tokens"][:n], n_ctx=n)
+    assert np.abs(got - golden["short_logits"]).max() < MODELS[name]["max_diff"]
+    assert np.abs(golden["short_logits"] - golden["logits"][:n]).max() > 0.1     # the factors matter
 
 
 @pytest.mark.parametrize("name", QUANTISED)

@@ -126,6 +126,105 @@ def test_rope_divisors(tmp_path):
         pantheon.load(path)
 
 
+X, K = 4, 2
+MOE_KEYS = {"llama.expert_count": (U32, X), "llama.expert_used_count": (U32, K)}
+MOE_SHAPES = {
+    "blk.0.ffn_gate.weight": None, "blk.0.ffn_up.weight": None, "blk.0.ffn_down.weight": None,
+    "blk.0.ffn_gate_inp.weight": [E, X], "blk.0.ffn_gate_exps.weight": [E, F, X],
+    "blk.0.ffn_up_exps.weight": [E, F, X], "blk.0.ffn_down_exps.weight": [F, E, X],
+}
+EXPERTS = [name for name, dims in MOE_SHAPES.items() if dims]
+
+
+def arch_keys(arch, keys=None):
+    """KEYS of another architecture, with other keys (without the prefix)."""
+    return ({key: None for key in KEYS if key.startswith("llama.")}
+            | {"general.architecture": (STRING, arch)}
+            | {key.replace("llama.", f"{arch}."): value for key, value in KEYS.items() if key.startswith("llama.")}
+            | {f"{arch}.{key}": value for key, value in (keys or {}).items()})
+
+
+def test_the_unchanged_experts_load(tmp_path):
+    with pantheon.load(model_file(tmp_path / "m.gguf", keys=MOE_KEYS, shapes=MOE_SHAPES)) as model:
+        assert (model.config.n_experts, model.config.n_experts_used, model.config.n_ff_expert) == (X, K, F)
+        assert model.prefill([1, 2, 3], model.new_state()).shape == (V,)
+
+
+@pytest.mark.parametrize(("key", "value", "match"), [
+    ("llama.expert_used_count", (U32, X + 1), "n_experts_used is 5 .*with n_experts 4"),
+    ("llama.expert_used_count", (U32, 0), "n_experts_used is 0"),
+    ("llama.expert_used_count", None, "n_experts_used is 0"),
+    ("llama.expert_count", (U32, 2**31), "expert_count is 2147483648"),
+    ("llama.expert_count", (U32, 2**20), "n_experts is 1048576"),
+    ("llama.expert_count", (I32, -1), "n_experts is -1"),
+    ("llama.expert_count", (STRING, "4"), "llama.expert_count"),
+    ("llama.expert_count", (U32, 5), r"ffn_gate_inp.weight has shape \(4, 8\), expected \(5, 8\)"),
+    ("llama.expert_feed_forward_length", (U32, 0), "n_ff_expert 0"),
+    ("llama.expert_feed_forward_length", (U32, 16), r"ffn_gate_exps.* has shape \(4, 12, 8\), expected \(4, 16, 8\)"),
+    ("llama.expert_feed_forward_length", (U32, 2**24), r"ffn_gate_exps.*expected \(4, 16777216, 8\)"),
+    ("llama.expert_shared_feed_forward_length", (U32, 12), r"ffn_gate_inp_shexp.weight of shape \(1, 8\) is missing"),
+    ("llama.expert_weights_scale", (F32, math.nan), "expert_scale is nan"),
+    ("llama.expert_weights_norm", (STRING, "yes"), "llama.expert_weights_norm"),
+])
+def test_hyper_parameters_of_experts(refused, key, value, match):
+    refused(match, keys=MOE_KEYS | {key: value}, shapes=MOE_SHAPES)
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_missing_tensors_of_experts(refused, name):
+    refused(f"tensor {name} of shape .* is missing", keys=MOE_KEYS, shapes=MOE_SHAPES | {name: None})
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_shapes_of_experts(refused, name):
+    for i in range(len(MOE_SHAPES[name])):
+        wrong = list(MOE_SHAPES[name])
+        wrong[i] += 32
+        shape = ", ".join(str(n) for n in reversed(wrong))
+        refused(rf"tensor {name} has shape \({shape}\), expected \(", keys=MOE_KEYS, shapes=MOE_SHAPES | {name: wrong})
+
+
+@pytest.mark.parametrize("part", ["gate", "up", "down"])
+def test_one_tensor_per_expert(refused, part):
+    shapes = {name: None if "_exps" in name else dims for name, dims in MOE_SHAPES.items()}
+    for e in range(X):
+        shapes |= {f"blk.0.ffn_gate.{e}.weight": [E, F], f"blk.0.ffn_up.{e}.weight": [E, F],
+                   f"blk.0.ffn_down.{e}.weight": [F, E]}
+    last = f"blk.0.ffn_{part}.{X - 1}.weight"
+    refused(f"tensor {last} of shape .* is missing", keys=MOE_KEYS, shapes=shapes | {last: None})
+    refused(rf"tensor {last} has shape \(12, 12\), expected", keys=MOE_KEYS, shapes=shapes | {last: [12, 12]})
+
+
+def test_types_of_experts_without_a_product(refused):
+    name = "blk.0.ffn_down_exps.weight"
+    refused(f"{name} has type", keys=MOE_KEYS, shapes=MOE_SHAPES, kinds={name: (26, 4 * X * E * F)})
+
+
+def test_phi2(refused, tmp_path):
+    keys = arch_keys("phi2", {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": (F32, 1e-5)})
+    shapes = {"blk.0.ffn_norm.weight": None, "blk.0.ffn_gate.weight": None, "blk.0.attn_norm.bias": [E],
+              "output_norm.bias": [E]}
+    pantheon.load(model_file(tmp_path / "m.gguf", keys=keys, shapes=shapes)).close()
+    refused("phi2.attention.layer_norm_epsilon is missing", shapes=shapes,
+            keys=keys | {"phi2.attention.layer_norm_epsilon": None})
+    refused("blk.0.attn_norm.bias of shape .8,. is missing", keys=keys, shapes=shapes | {"blk.0.attn_norm.bias": None})
+    refused("output_norm.bias of shape .8,. is missing", keys=keys, shapes=shapes | {"output_norm.bias": None})
+
+
+def test_phi3(refused, tmp_path):
+    keys = arch_keys("phi3", {"rope.scaling.original_context_length": (U32, 16)})
+    shapes = {"blk.0.ffn_gate.weight": None, "blk.0.ffn_up.weight": [E, 2 * F]}
+    pantheon.load(model_file(tmp_path / "m.gguf", keys=keys, shapes=shapes)).close()
+    refused(r"ffn_up.weight has shape \(12, 8\), expected \(24, 8\)", keys=keys,
+            shapes=shapes | {"blk.0.ffn_up.weight": [E, F]})
+    refused("tensor rope_factors_short.weight of shape .2,. is missing", keys=keys,
+            shapes=shapes | {"rope_factors_long.weight": [D // 2]})
+    refused("tensor rope_factors_short.weight holds 0", keys=keys,
+            shapes=shapes | {"rope_factors_long.weight": [D // 2], "rope_factors_short.weight": [D // 2]})
+    refused("rope_orig_ctx is 0", shapes=shapes | {"rope_factors_long.weight": [D // 2]},
+            keys=keys | {"phi3.rope.scaling.original_context_length": (U32, 0)})
+
+
 @pytest.mark.parametrize("pairs", [
     [("general.architecture", STRING, "llama"), ("llama.block_count", U8, 0)],
     [("general.architecture", STRING, "llama"), ("llama.block_count", U16, 60000)],

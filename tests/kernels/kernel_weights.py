@@ -123,7 +123,7 @@ def rule_float(weights, x):
 
 
 def rule_quantised(name, row, x):
-    """spec/kernels.md section 1 for one row (row_bytes,) uint8, with exact integers and correctly rounded fma.
+    """The rule of docs/numerics.md for one row (row_bytes,) uint8, with exact integers and correctly rounded fma.
 
     The integers are those of the gguf package: the row dequantised with scale 1 and minimum 0, then 0 and 1.
     """

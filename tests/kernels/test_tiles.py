@@ -4,39 +4,37 @@ A float type is compared with its own level's vector product: its sums have one 
 """
 import ctypes
 import mmap
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pantheon._core.kernels import probe_tiles, table
 
-F32_TYPES = ["F32", "F16", "BF16"]
-Q32_TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
-K_TYPES = ["Q4_K", "Q5_K", "Q6_K"]
-SCALE_BYTES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2],
-               "Q6_K": [208]}
-SUB_SCALE_BYTES = {"Q4_K": (4, 16), "Q5_K": (4, 16), "Q6_K": (192, 208)}
+sys.path.insert(0, str(Path(__file__).parent))
+import kernel_weights as weights
+
+F32_TYPES = weights.FLOATS
+QUANTISED = weights.QUANTISED
+# bytes of the integer scales that have bytes of their own
+SUB_SCALE_BYTES = {"Q2_K": (0, 16), "Q3_K": (96, 108), "Q4_K": (4, 16), "Q5_K": (4, 16), "Q6_K": (192, 208),
+                   "IQ4_XS": (2, 8), "IQ2_XS": (66, 74), "IQ2_S": (74, 82), "IQ3_S": (106, 110)}
 TILE_LEVELS = [level for level in table.levels_supported() if level != "ref"]
-CASES = [(level, name) for level in TILE_LEVELS for name in F32_TYPES + Q32_TYPES + K_TYPES]
+CASES = [(level, name) for level in TILE_LEVELS for name in F32_TYPES + QUANTISED
+         if table.type_info(name, level)["has_tile"]]
 
 
 def random_rows(rng, type_name, n_rows, n, pattern=None):
     """(n_rows, row bytes) uint8 with finite scales; pattern: every other byte of a block."""
-    info = table.type_info(type_name)
-    n_blocks = n // info["block"]
     if type_name in F32_TYPES:
-        values = rng.standard_normal((n_rows, n)).astype(np.float32)
-        if type_name == "F32":
-            return values.view(np.uint8).reshape(n_rows, -1)
-        if type_name == "F16":
-            return values.astype(np.float16).view(np.uint8).reshape(n_rows, -1)
-        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8).reshape(n_rows, -1)
-    shape = (n_rows, n_blocks, info["block_bytes"])
-    blocks = rng.integers(0, 256, shape, np.uint8) if pattern is None else np.full(shape, pattern, np.uint8)
-    for at in SCALE_BYTES[type_name]:
-        scales = (rng.standard_normal(shape[:2]) * 0.01).astype(np.float16)
-        blocks[:, :, at:at + 2] = scales[..., None].view(np.uint8)
-    return blocks.reshape(n_rows, -1)
+        return weights.random_rows(rng, type_name, n_rows, n)
+    size, nbytes = weights.block_size(type_name)
+    shape = (n_rows, n // size)
+    row_shape = (n_rows, n // size * nbytes)
+    rows = rng.integers(0, 256, row_shape, np.uint8) if pattern is None else np.full(row_shape, pattern, np.uint8)
+    weights.set_scales(type_name, rows, [rng.standard_normal(shape) * 0.01 for _ in range(2)])
+    return rows
 
 
 def random_input(rng, type_name, n_tok, n, codes=None):
@@ -82,9 +80,13 @@ def lengths(type_name):
     return [block * k for k in (1, 2, 3, 5, 7)] + ([576] if block == 32 else [])
 
 
-def test_every_level_above_ref_has_tiles_for_every_type():
-    for level, type_name in CASES:
-        assert probe_tiles.tile_info(level, type_name)["tile_tok"] >= 1
+def test_levels_above_ref_have_tiles():
+    """Those of x86-64 for every type, those of AArch64 for the common ones."""
+    common = {*F32_TYPES, "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}
+    for level in TILE_LEVELS:
+        wanted = common if level in ("neon", "dotprod") else {*F32_TYPES, *QUANTISED}
+        assert {name for name in wanted if (level, name) in CASES} == wanted
+        assert all(probe_tiles.tile_info(level, name)["tile_tok"] >= 1 for name in wanted)
 
 
 @pytest.mark.parametrize("level, type_name", CASES)
@@ -159,9 +161,10 @@ def test_result_does_not_depend_on_the_tile(level, type_name):
         assert_equal_to_vectors(level, type_name, rows, n, x, tile_tok=tile_tok)
 
 
-# Q8_0 with all codes zero would prove nothing
+# bytes that stand for nothing but zeros would prove nothing
+ALL_ZERO = {("Q8_0", 0), ("MXFP4", 0), ("NVFP4", 0), ("MXFP4", 0x80), ("NVFP4", 0x80), ("TQ1_0", 0x80)}
 EXTREMES = [(*case, codes) for case in CASES if case[1] not in F32_TYPES
-            for codes in (0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0) if (case[1], codes) != ("Q8_0", 0)]
+            for codes in (0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0, 0x77) if (case[1], codes) not in ALL_ZERO]
 
 
 @pytest.mark.parametrize("level, type_name, pattern", EXTREMES)
@@ -173,26 +176,30 @@ def test_extreme_operands(level, type_name, pattern):
     rows = random_rows(rng, type_name, 16, n, pattern)
     if type_name in SUB_SCALE_BYTES:
         begin, end = SUB_SCALE_BYTES[type_name]
-        scales = np.array([0xFF, 0x80, 0x7F, 0x81] * 4, np.uint8)
+        scales = np.array([0xFF, 0x80, 0x7F, 0x00] * 4, np.uint8)
         rows.reshape(16, 3, -1)[:, :, begin:end] = scales[:, None, None]
     k = np.arange(n)
     signs = [np.ones(n), -np.ones(n), (-1.0) ** k, (-1.0) ** (k // 2), -((-1.0) ** (k // 2)), np.where(k % 4 < 2, 1, 0),
-             np.where(k % 4 < 2, 0, -1)]
+             np.where(k % 4 < 2, 0, -1), np.where(k % 7 < 3, 1, -1)]
     codes = (127 * np.array(signs)).astype(np.int8)
     assert_equal_to_vectors(level, type_name, rows, n, random_input(rng, type_name, len(codes), n, codes))
 
 
 @pytest.mark.parametrize("level", TILE_LEVELS)
 def test_types_with_the_same_packing_share_it(level):
-    def packs(names):
-        return {probe_tiles.tile_info(level, name)["pack"] for name in names}
+    def packs(*names):
+        return {probe_tiles.tile_info(level, name)["pack"] for name in names if (level, name) in CASES}
 
-    assert len(packs(["Q4_0", "Q4_1", "Q5_0", "Q5_1"])) == 1
-    assert len(packs(K_TYPES)) == 1
-    assert len(packs(F32_TYPES)) == 1
-    assert packs(["Q4_0"]) != packs(["Q4_K"])
-    for name in F32_TYPES + Q32_TYPES + K_TYPES:  # shared packed input has one token count
-        same = [other for other in F32_TYPES + Q32_TYPES + K_TYPES if packs([other]) == packs([name])]
+    assert len(packs("Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", "Q1_0", "Q2_0")) == 1
+    assert len(packs("Q8_0", "IQ4_NL")) == 1
+    assert len(packs("Q4_K", "Q5_K", "Q6_K", "Q3_K", "IQ3_S", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0")) == 1
+    assert len(packs("Q2_K", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")) <= 1
+    assert len(packs(*F32_TYPES)) == 1
+    apart = [name for name in ("Q4_0", "NVFP4", "Q4_K", "Q2_K", "F32") if (level, name) in CASES]
+    assert len(packs(*apart)) == len(apart)
+    tiled = [name for name in F32_TYPES + QUANTISED if (level, name) in CASES]
+    for name in tiled:  # shared packed input has one token count
+        same = [other for other in tiled if packs(other) == packs(name)]
         assert len({probe_tiles.tile_info(level, other)["tile_tok"] for other in same}) == 1
 
 

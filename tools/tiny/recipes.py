@@ -4,7 +4,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import gguf
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    LlamaConfig,
+    MistralConfig,
+    MixtralConfig,
+    Phi3Config,
+    PhiConfig,
+    Qwen2Config,
+    Qwen2MoeConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 Q = gguf.GGMLQuantizationType
 
@@ -23,6 +33,8 @@ class Recipe:
     notice: dict[str, dict] = field(default_factory=dict)
     types: dict[str, Q] = field(default_factory=dict)  # GGUF tensor name (or its last part) -> type; F32 when absent
     fused_qkv: bool = False
+    experts: str = "stacked"  # or "fused": gate and up in one tensor, or "split": one tensor per expert
+    short: int = 0  # LongRoPE: also store logits of the first tokens for a state of this many positions
     omit: frozenset[str] = frozenset()  # keys left to their defaults
 
 
@@ -53,6 +65,11 @@ _SMALL = {"hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 2, 
           "tie_word_embeddings": True}
 
 YARN = {"kind": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+def _longrope(long: float) -> dict:
+    return _rope("longrope", short_factor=[1.0 + 0.05 * p for p in range(6)],
+                 long_factor=[1.5 + long * p for p in range(6)], partial_rotary_factor=0.75)
+
+
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 
 RECIPES = [
@@ -107,6 +124,74 @@ RECIPES = [
         Qwen3Config(**_sizes(hidden_size=48, intermediate_size=40, num_attention_heads=8, head_dim=16,
                              tie_word_embeddings=True, rms_norm_eps=1e-6, rope_parameters=_rope(theta=1e6))), "qwen3",
         "norms of q and k per head, eight heads of 16 on 48, four heads a KV head", 8, pre="qwen2",
+    ),
+    Recipe(
+        "mixtral",
+        MixtralConfig(**_sizes(**_SMALL | {"intermediate_size": 24}, num_local_experts=8, num_experts_per_tok=2,
+                               sliding_window=None)),
+        "llama", "eight experts, two of them used, stacked", 11,
+        notice={"one expert too few": {"num_experts_per_tok": 1}, "one expert too many": {"num_experts_per_tok": 3}},
+    ),
+    Recipe(
+        "mixtral-split",
+        MixtralConfig(**_sizes(**_SMALL, num_local_experts=4, num_experts_per_tok=3, sliding_window=None)),
+        "llama", "one tensor per expert, as in files of early 2024", 12, experts="split",
+    ),
+    Recipe(
+        "qwen2moe",
+        Qwen2MoeConfig(**_sizes(**_SMALL | {"intermediate_size": 56}, moe_intermediate_size=20,
+                                shared_expert_intermediate_size=44, num_experts=8, num_experts_per_tok=3,
+                                norm_topk_prob=False, rms_norm_eps=1e-6)),
+        "qwen2moe", "a shared expert behind a gate, weights that do not add up to one, biases on q, k and v", 13,
+        pre="qwen2",
+        notice={"weights add up to one": {"norm_topk_prob": True}, "one expert too many": {"num_experts_per_tok": 4}},
+    ),
+    Recipe(
+        "qwen3moe",
+        Qwen3MoeConfig(**_sizes(hidden_size=32, intermediate_size=40, num_attention_heads=4, head_dim=16,
+                                tie_word_embeddings=True, moe_intermediate_size=24, num_experts=8,
+                                num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[0], rms_norm_eps=1e-6)),
+        "qwen3moe", "a dense layer before one of experts, gate and up of all experts in one tensor, norms of q and k",
+        14, pre="qwen2", experts="fused",
+        notice={"weights do not add up to one": {"norm_topk_prob": False}},
+    ),
+    Recipe(
+        "phi2",
+        PhiConfig(**_sizes(vocab_size=296, hidden_size=32, intermediate_size=72, num_attention_heads=2,
+                           num_key_value_heads=2, layer_norm_eps=1e-2, hidden_act="gelu_new",
+                           rope_parameters=_rope(partial_rotary_factor=0.5))), "phi2",
+        "attention beside the feed-forward, LayerNorm, biases everywhere, half of each head rotated", 15,
+        notice={"all of a head rotated": {"rope_parameters": _rope(partial_rotary_factor=1.0)},
+                "eps ignored": {"layer_norm_eps": 1e-6}},
+    ),
+    Recipe(
+        "phi3",
+        Phi3Config(**_sizes(hidden_size=32, intermediate_size=40, num_attention_heads=2, num_key_value_heads=2,
+                            tie_word_embeddings=True, sliding_window=24)), "phi3",
+        "qkv in one tensor, gate and up in one, sliding window of 24 positions", 16,
+        notice={"no window": {"sliding_window": None}},
+    ),
+    Recipe(
+        "phi3-longrope",
+        Phi3Config(**_sizes(hidden_size=32, intermediate_size=40, num_attention_heads=2, num_key_value_heads=1,
+                            original_max_position_embeddings=48, rope_parameters=_longrope(0.75))), "phi3",
+        "LongRoPE on three quarters of each head, with the short and the long factors; one KV head", 17, short=48,
+        notice={"other long factors": {"rope_parameters": _longrope(0.5)},
+                "attention factor ignored": {"rope_parameters": _longrope(0.75) | {"attention_factor": 1.0}}},
+    ),
+    Recipe(
+        "moe-blocks",
+        Qwen2MoeConfig(**_sizes(hidden_size=256, intermediate_size=64, num_attention_heads=1, num_key_value_heads=1,
+                                head_dim=32, tie_word_embeddings=True, moe_intermediate_size=32,
+                                shared_expert_intermediate_size=32, num_experts=3, num_experts_per_tok=2,
+                                norm_topk_prob=True, rms_norm_eps=1e-6)),
+        "qwen2moe", "quantised experts, with types that read the input in one, two or three forms; the key for "
+        "weights that add up to one", 18, pre="qwen2",
+        types={"token_embd": Q.Q4_0, "attn_q": Q.Q4_0, "attn_k": Q.Q4_0, "attn_v": Q.Q5_1, "attn_output": Q.Q4_1,
+               "blk.0.ffn_gate_exps": Q.Q4_K, "blk.0.ffn_up_exps": Q.Q6_K, "blk.0.ffn_down_exps": Q.Q4_0,
+               "blk.0.ffn_gate_shexp": Q.Q3_K, "blk.0.ffn_up_shexp": Q.Q4_1, "blk.0.ffn_down_shexp": Q.Q8_0,
+               "blk.1.ffn_gate_exps": Q.Q5_0, "blk.1.ffn_up_exps": Q.Q5_K, "blk.1.ffn_down_exps": Q.Q5_1,
+               "blk.1.ffn_gate_shexp": Q.F16, "blk.1.ffn_up_shexp": Q.Q5_0, "blk.1.ffn_down_shexp": Q.Q5_0},
     ),
     Recipe(
         "llama-blocks32",

@@ -15,14 +15,16 @@ from .blocks import round_input
 from .recipes import Recipe
 
 N_TOKENS = 96
-GAIN = {"q_proj": 1.25, "k_proj": 1.25, "v_proj": 1.0, "o_proj": 1.0,
-        "gate_proj": 1.5, "up_proj": 1.0, "down_proj": 1.0}
+GAIN = {"q_proj": 1.25, "k_proj": 1.25, "v_proj": 1.0, "o_proj": 1.0, "qkv_proj": 1.2, "dense": 1.0,
+        "gate_proj": 1.5, "up_proj": 1.0, "gate_up_proj": 1.25, "down_proj": 1.0, "fc1": 1.25, "fc2": 1.0,
+        "gate": 2.0, "shared_expert_gate": 1.5}
 
 
 def build(config) -> torch.nn.Module:
     """The model of a configuration, weights not yet drawn."""
     config = copy.deepcopy(config)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
 
 
@@ -30,7 +32,7 @@ def draw_weights(model: torch.nn.Module, seed: int) -> None:
     """Fills every parameter from numpy's PCG64, whose stream does not change between versions of torch."""
     rng = np.random.default_rng(seed)
     for name, parameter in model.named_parameters():
-        part = name.split(".")[-2]
+        part = name.split(".")[-1 if ".experts." in name else -2]
         noise = rng.standard_normal(parameter.shape)
         if name.endswith("norm.weight"):
             value = 1.0 + 0.2 * noise
@@ -39,7 +41,7 @@ def draw_weights(model: torch.nn.Module, seed: int) -> None:
         elif part in ("embed_tokens", "lm_head"):
             value = noise * (2.0 / np.sqrt(parameter.shape[1]))
         else:
-            value = noise * (GAIN[part] / np.sqrt(parameter.shape[1]))
+            value = noise * (GAIN[part] / np.sqrt(parameter.shape[-1]))
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(value.astype(np.float32)))
 
@@ -56,8 +58,31 @@ def logits(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
     return out.logits[0].numpy().astype(np.float32)
 
 
+def rounded_experts(experts: torch.nn.Module, blocks: dict[str, int]):
+    """The forward of a module of experts with the inputs of gate, up and down rounded to int8."""
+
+    def rounded(x: torch.Tensor, block: int) -> torch.Tensor:
+        return torch.from_numpy(round_input(x.numpy(), block)) if block else x
+
+    def forward(x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        for e in range(experts.gate_up_proj.shape[0]):
+            token, rank = torch.where(chosen == e)
+            if len(token) == 0:
+                continue
+            gate, up = experts.gate_up_proj[e].chunk(2)
+            hidden = experts.act_fn(rounded(x[token], blocks["gate"]) @ gate.T) * (
+                rounded(x[token], blocks["up"]) @ up.T)
+            result = rounded(hidden, blocks["down"]) @ experts.down_proj[e].T
+            out.index_add_(0, token, result * weights[token, rank, None])
+        return out
+
+    return forward
+
+
 def logits_int8(model: torch.nn.Module, tokens: np.ndarray, blocks: dict[str, int]) -> np.ndarray:
-    """The same with the input of each Linear rounded to int8; `blocks` maps the module's name to its block length."""
+    """The same with the input of each matrix rounded to int8; `blocks` maps the module's name, for matrices of experts
+    the name of their module and "gate", "up" or "down", to the matrix's block length."""
 
     def hook(block: int):
         return lambda _, inputs: (torch.from_numpy(round_input(inputs[0].numpy(), block)),)
@@ -67,9 +92,14 @@ def logits_int8(model: torch.nn.Module, tokens: np.ndarray, blocks: dict[str, in
         for name, module in model.named_modules()
         if blocks.get(name)
     ]
+    for name, module in model.named_modules():
+        if name.endswith(".experts"):
+            module.forward = rounded_experts(module, {x: blocks[f"{name}.{x}"] for x in ("gate", "up", "down")})
     try:
         return logits(model, tokens)
     finally:
+        for module in model.modules():
+            module.__dict__.pop("forward", None)
         for handle in handles:
             handle.remove()
 

@@ -1,16 +1,20 @@
-# The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3.
+# The transformer family: Llama 2/3, Mistral, Mixtral, Qwen2, Qwen3 and their mixtures of experts. Phi is built from the
+# same parts (phi.pyx).
 from libc.stdint cimport uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.kernels.table cimport pn_kernels
-from pantheon._core.linear cimport pn_group, pn_input
+from pantheon._core.linear cimport pn_group, pn_input, pn_team
+from pantheon._core.moe cimport pn_moe, pn_moe_work
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
 from pantheon._core.tensor cimport pn_matrix, pn_owned
-from pantheon._core.types cimport pn_arch, pn_model, pn_rope_kind, pn_state, tm_tensor
+from pantheon._core.types cimport fw_pool, pn_arch, pn_config, pn_model, pn_rope_kind, pn_state, tm_tensor
 
 cdef struct pn_llama_layer:
     const float *attn_norm               # (n_embd,) f32, borrowed from the mapping like all vectors here
+    const float *attn_norm_bias          # (n_embd,): a LayerNorm; NULL: an RMSNorm
     pn_group qkv                         # q (n_head * head_dim, n_embd), k and v (n_kv_head * head_dim, n_embd)
     const float *q_bias                  # (n_head * head_dim,) or NULL
     const float *k_bias                  # (n_kv_head * head_dim,) or NULL
@@ -19,8 +23,9 @@ cdef struct pn_llama_layer:
     const float *k_norm                  # (head_dim,) or NULL
     pn_group out                         # (n_embd, n_head * head_dim)
     const float *out_bias                # (n_embd,) or NULL
-    const float *ffn_norm                # (n_embd,)
-    pn_group gate_up                     # gate and up (n_ff, n_embd)
+    const float *ffn_norm                # (n_embd,), NULL where the feed-forward reads the norm of attention (Phi-2)
+    pn_moe *moe                          # experts, owned; NULL: the dense feed-forward below
+    pn_group gate_up                     # gate and up (n_ff, n_embd); Phi-2: up
     const float *gate_bias               # (n_ff,) or NULL
     const float *up_bias                 # (n_ff,) or NULL
     pn_group down                        # (n_embd, n_ff)
@@ -37,10 +42,34 @@ cdef struct pn_llama_stream:
     pn_input ff                          # input of down
     pn_input head                        # input of the LM head, n_out vectors
 
+cdef struct pn_llama_model
+cdef struct pn_llama_work
+
+# What every rank of a run does for one layer; on entry the residual stream is whole and its norm is prepared for qkv,
+# on exit so for the next layer. [t0, t1): this rank's tokens.
+ctypedef void (*llama_layer_fn)(llama_job *job, pn_team *team, pn_llama_stream *s, int layer, int t0,
+                                int t1) noexcept nogil
+
+cdef struct llama_job:                   # one run
+    const pn_config *c
+    pn_llama_model *w
+    pn_llama_work *work
+    fw_pool *pool
+    llama_layer_fn layer
+    int n_tok
+    const uint32_t *tokens               # (n_tok,)
+    const float *embd_override           # (n_embd,) or NULL: in place of the only token's row
+    int first_out                        # logits are wanted for tokens first_out.. to the last
+    float *logits                        # (n_tok - first_out, n_vocab)
+    pn_attn_step attn
+    bint stop                            # set by rank 0 when the caller wants to stop
+
 cdef struct pn_llama_rank:               # private to one rank
     pn_llama_stream single
+    llama_job tail                       # of a prefill that wants the last token's logits only, see llama_layer
     uint8_t *attention                   # scratch
     uint8_t *panel                       # scratch
+    uint8_t *gated                       # scratch
 
 cdef struct pn_llama_work:               # buffers of one run
     int n_tok                            # most tokens
@@ -50,10 +79,13 @@ cdef struct pn_llama_work:               # buffers of one run
     float *k                             # (n_tok, n_kv_head * head_dim)
     float *v                             # (n_tok, n_kv_head * head_dim)
     float *heads                         # (n_tok, n_head * head_dim) attention's result
-    float *gate                          # (n_tok, n_ff)
-    float *up                            # (n_tok, n_ff)
+    float *gate                          # (n_ff,) of a single token
+    float *up                            # (n_ff,) of a single token
+    float *gated                         # (n_tok, n_ff) when down's weights are floats, and of Phi-2; else NULL
     float *delta                         # (n_tok, n_embd) what the next residual addition adds
-    pn_counter *counters                 # (5 * n_layer + 1,)
+    float *delta_ffn                     # (n_tok, n_embd) the feed-forward's beside attention's (Phi-2), else NULL
+    pn_counter *counters                 # (LAYER_COUNTERS * n_layer + 1,)
+    pn_moe_work moe                      # where a layer has experts
     pn_llama_stream shared
     pn_llama_rank *ranks                 # (n_ranks,)
 
@@ -63,12 +95,31 @@ cdef struct pn_llama_model:
     pn_llama_layer *layers               # (n_layer,)
     pn_matrix embd                       # (n_vocab, n_embd)
     const float *output_norm             # (n_embd,)
+    const float *output_norm_bias        # (n_embd,): a LayerNorm; NULL: an RMSNorm
     pn_group head                        # (n_vocab, n_embd), the embedding when tied
+    const float *head_bias               # (n_vocab,) or NULL
     pn_rope rope
+    pn_rope rope_long                    # LongRoPE, for states longer than rope_orig_ctx; else without frequencies
     pn_owned owned
     pn_llama_work work                   # of prefill and batch, shared by all states of the model
     void *work_memory                    # owned, grown on demand
     size_t work_bytes
+
+# Parts of a layer, nogil, by all ranks of a run together.
+cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
+# q, k and v of the layer, then attention; heads is whole after the next barrier.
+cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
+# Residual stream += delta (n_tok, n_embd) + bias (n_embd,) or NULL, for tokens [t0, t1).
+cdef void llama_add(llama_job *job, pn_llama_stream *s, const float *delta, const float *bias, int t0,
+                    int t1) noexcept nogil
+# Norm of tokens [t0, t1) for the layer after l, prepared for its qkv; nothing after the last layer.
+cdef void llama_next(llama_job *job, const pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
+# Entry points of an architecture with its own layer.
+cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil
+cdef int llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,
+                       llama_layer_fn layer) noexcept nogil
+cdef int llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n, float *logits_out,
+                             llama_layer_fn layer) noexcept nogil
 
 # nogil. The registry row of one architecture of the family.
 cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_kind) noexcept nogil

@@ -1,7 +1,7 @@
-"""The dense transformer family: Llama 2/3, Mistral, Qwen2, Qwen3.
+"""The transformer family: Llama 2/3, Mistral, Mixtral, Qwen2, Qwen3 and their mixtures of experts.
 
-x = embedding; per layer x += out(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x)));
-logits = head(norm(x)).
+x = embedding; per layer x += out(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x))), or the same of the
+layer's experts (moe.pyx); logits = head(norm(x)).
 
 One layer function serves the single token, the prefill chunk and the batch. All ranks of a run execute it together and
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
@@ -21,10 +21,11 @@ from pantheon._core.arena cimport (
     pn_arena_reset,
     pn_arena_size,
 )
-from pantheon._core.attention cimport attention, attention_heads, attention_scratch, pn_attn_step
+from pantheon._core.attention cimport attention, attention_heads, attention_scratch
 from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.gguf cimport gguf_file
-from pantheon._core.kernels.table cimport PN_F32, pn_kernels_active
+from pantheon._core.gguf cimport gguf_file, gguf_get_str
+from pantheon._core.gated cimport gated_product, gated_scratch
+from pantheon._core.kernels.table cimport PN_ACT_F32, PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport (
     kvcache_free,
     kvcache_k,
@@ -40,19 +41,21 @@ from pantheon._core.linear cimport (
     group_product,
     input_begin,
     input_layout,
+    input_pack,
     input_prepare,
+    input_quantize,
     pn_group,
     pn_team,
     team_barrier,
     team_range,
 )
+from pantheon._core.moe cimport MOE_COUNTERS, moe_layout, moe_prepare, moe_step, pn_moe
 from pantheon._core.pool cimport fw_pool_run, pn_counter, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
-from pantheon._core.rope cimport rope_angles, rope_free
+from pantheon._core.rope cimport pn_rope, rope_angles, rope_free
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
-    fw_pool,
     pn_arch,
     pn_config,
     pn_kv_type,
@@ -62,27 +65,33 @@ from pantheon._core.types cimport (
     tm_tensor,
 )
 
-cdef enum:
-    PREFILL_WINDOW = 256                 # most tokens of one pass: their buffers stay within the outer caches
+cdef extern from "unistd.h" nogil:
+    """
+    #ifndef _SC_LEVEL3_CACHE_SIZE
+    #define _SC_LEVEL3_CACHE_SIZE -1
+    #endif
+    """
+    const int _SC_LEVEL3_CACHE_SIZE
+    long sysconf(int name)
 
-cdef struct llama_job:                   # one run
-    const pn_config *c
-    pn_llama_model *w
-    pn_llama_work *work
-    fw_pool *pool
-    int n_tok
-    const uint32_t *tokens               # (n_tok,)
-    const float *embd_override           # (n_embd,) or NULL: in place of the only token's row
-    int first_out                        # logits are wanted for tokens first_out.. to the last
-    float *logits                        # (n_tok - first_out, n_vocab)
-    pn_attn_step attn
-    bint stop                            # set by rank 0 when the caller wants to stop
+cdef enum:
+    PREFILL_WINDOW = 512                 # most tokens of one pass
+    LAYER_COUNTERS = 3 + MOE_COUNTERS    # qkv, attention, out, then the widest feed-forward
 
 # ---- layer -----------------------------------------------------------------------------------------------------------
 
-cdef void add_bias(llama_job *job, float *x, const float *bias, int n) noexcept nogil:
+cdef const pn_rope *rope_of(const llama_job *job, int t) noexcept nogil:
+    """The rotation of token t's state: a state keeps one for life, since its keys were rotated by it."""
+    if job.w.rope_long.freq != NULL and job.attn.caches[t].n_ctx > job.c.rope_orig_ctx:
+        return &job.w.rope_long
+    return &job.w.rope
+
+
+cdef void norm(const llama_job *job, const float *x, const float *weight, const float *bias, float *y) noexcept nogil:
     if bias != NULL:
-        job.w.k.add(x, bias, n)
+        job.w.k.layer_norm(x, weight, bias, job.c.norm_eps, job.c.n_embd, y)
+    else:
+        job.w.k.rms_norm(x, weight, job.c.norm_eps, job.c.n_embd, y)
 
 
 cdef void embed(llama_job *job, pn_llama_stream *s, int t0, int t1) noexcept nogil:
@@ -94,25 +103,34 @@ cdef void embed(llama_job *job, pn_llama_stream *s, int t0, int t1) noexcept nog
             memcpy(s.x + t * n, job.embd_override, n * sizeof(float))
         else:
             job.w.embd.ops.dequant(job.w.embd.data + job.tokens[t] * job.w.embd.row_bytes, s.x + t * n, n)
-        rope_angles(&job.w.rope, job.attn.pos[t], s.angles + <size_t>t * 2 * job.w.rope.n_pair)
+        rope_angles(rope_of(job, t), job.attn.pos[t], s.angles + <size_t>t * 2 * job.w.rope.n_pair)
 
 
-cdef void norm_and_prepare(llama_job *job, const pn_team *team, pn_llama_stream *s, const float *norm,
-                           const pn_group *g, int t0, int t1) noexcept nogil:
-    """Norm of the residual stream and the forms of it that g reads, for tokens [t0, t1)."""
+cdef void norm_tokens(llama_job *job, pn_llama_stream *s, const float *weight, const float *bias, int t0,
+                      int t1) noexcept nogil:
+    """Norm of the residual stream for tokens [t0, t1)."""
     cdef int t
     cdef size_t n = job.c.n_embd
     for t in range(t0, t1):
-        job.w.k.rms_norm(s.x + t * n, norm, job.c.norm_eps, job.c.n_embd, s.normed + t * n)
-    input_prepare(team, &s.embd, g, t0, t1)
+        norm(job, s.x + t * n, weight, bias, s.normed + t * n)
 
 
-cdef void add_delta(llama_job *job, pn_llama_stream *s, const float *bias, int t0, int t1) noexcept nogil:
+cdef void llama_add(llama_job *job, pn_llama_stream *s, const float *delta, const float *bias, int t0,
+                    int t1) noexcept nogil:
     cdef int t
     cdef size_t n = job.c.n_embd
     for t in range(t0, t1):
-        job.w.k.add(s.x + t * n, job.work.delta + t * n, job.c.n_embd)
-        add_bias(job, s.x + t * n, bias, job.c.n_embd)
+        job.w.k.add(s.x + t * n, delta + t * n, job.c.n_embd)
+        if bias != NULL:
+            job.w.k.add(s.x + t * n, bias, job.c.n_embd)
+
+
+cdef void llama_next(llama_job *job, const pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    cdef pn_llama_layer *layer
+    if l + 1 < job.c.n_layer:
+        layer = &job.w.layers[l + 1]
+        norm_tokens(job, s, layer.attn_norm, layer.attn_norm_bias, t0, t1)
+        input_prepare(team, &s.embd, &layer.qkv, t0, t1)
 
 
 cdef void rotate_heads(llama_job *job, float *x, const float *norm, const float *cs, int h0, int h1) noexcept nogil:
@@ -158,39 +176,64 @@ cdef void rotate_and_store(llama_job *job, pn_team *team, pn_llama_stream *s, co
             kv.ops.store_v(kvcache_v(kv, l, h), pos, dim, v + h * dim)
 
 
-cdef void gated(llama_job *job, const pn_llama_layer *layer, int t0, int t1, int r0, int r1) noexcept nogil:
-    """gate = silu(gate) * up for tokens [t0, t1), features [r0, r1)."""
-    cdef int t
-    cdef float *gate
-    cdef float *up
-    for t in range(t0, t1):
-        gate = job.work.gate + <size_t>t * job.c.n_ff
-        up = job.work.up + <size_t>t * job.c.n_ff
+cdef void mlp(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_layer *layer, int t0,
+              int t1) noexcept nogil:
+    """delta = down(silu(gate x) * up x), of the input prepared in s.embd; whole after the next barrier."""
+    cdef pn_llama_work *work = job.work
+    cdef int r0, r1
+    cdef float *y[2]
+    cdef size_t ldy[2]
+    if job.n_tok > 1:
+        gated_product(team, &layer.gate_up, &s.embd, layer.gate_bias, layer.up_bias, &layer.down, &s.ff,
+                      work.ranks[team.rank].gated)
+        team_barrier(team)
+        input_pack(&s.ff, &layer.down, t0, t1)
+    else:
+        y[0], y[1] = work.gate, work.up
+        ldy[0], ldy[1] = job.c.n_ff, job.c.n_ff
+        group_product(team, &layer.gate_up, &s.embd, y, ldy)
+        team_range(team, job.c.n_ff, 8, &r0, &r1)    # the rows that this rank computed
         if layer.gate_bias != NULL:
-            job.w.k.add(gate + r0, layer.gate_bias + r0, r1 - r0)
+            job.w.k.add(work.gate + r0, layer.gate_bias + r0, r1 - r0)
         if layer.up_bias != NULL:
-            job.w.k.add(up + r0, layer.up_bias + r0, r1 - r0)
-        job.w.k.silu_mul(gate + r0, up + r0, r1 - r0)
+            job.w.k.add(work.up + r0, layer.up_bias + r0, r1 - r0)
+        job.w.k.silu_mul(work.gate + r0, work.up + r0, r1 - r0)
+        group_prefetch(team, &layer.down)
+        team_barrier(team)
+        input_quantize(team, &s.ff, &layer.down, 0, 1)
+    if job.n_tok > 1:
+        team_barrier(team)
+    y[0], ldy[0] = work.delta, job.c.n_embd
+    group_product(team, &layer.down, &s.ff, y, ldy)
 
 
-cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
-    """Layer l; on entry the residual stream is whole and its norm is prepared for qkv, on exit so for the next
-    layer."""
-    cdef const pn_config *c = job.c
+cdef void qkv(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    """q, k and v of a layer, rotated; k and v are in the caches. Whole on return."""
     cdef pn_llama_layer *layer = &job.w.layers[l]
     cdef pn_llama_work *work = job.work
-    cdef bint several = job.n_tok > 1
-    cdef int r0 = 0, r1 = c.n_ff
     cdef float *y[3]
     cdef size_t ldy[3]
-
     y[0], y[1], y[2] = work.q, work.k, work.v
-    ldy[0], ldy[1] = <size_t>c.n_head * c.head_dim, <size_t>c.n_kv_head * c.head_dim
+    ldy[0], ldy[1] = <size_t>job.c.n_head * job.c.head_dim, <size_t>job.c.n_kv_head * job.c.head_dim
     ldy[2] = ldy[1]
     group_product(team, &layer.qkv, &s.embd, y, ldy)
     team_barrier(team)
     rotate_and_store(job, team, s, layer, l, t0, t1)
     team_barrier(team)
+
+
+cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    qkv(job, team, s, l, t0, t1)
+    attention(team, &job.attn, l, job.work.ranks[team.rank].attention)
+
+
+cdef void mix_and_think(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    """Attention and feed-forward of a layer whose q, k and v are there."""
+    cdef pn_llama_layer *layer = &job.w.layers[l]
+    cdef pn_llama_work *work = job.work
+    cdef bint several = job.n_tok > 1
+    cdef float *y[1]
+    cdef size_t ldy[1]
     attention(team, &job.attn, l, work.ranks[team.rank].attention)
     if not several:
         group_prefetch(team, &layer.out)
@@ -199,58 +242,84 @@ cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, 
     input_prepare(team, &s.heads, &layer.out, t0, t1)
     if several:
         team_barrier(team)
-    y[0], ldy[0] = work.delta, c.n_embd
+    y[0], ldy[0] = work.delta, job.c.n_embd
     group_product(team, &layer.out, &s.heads, y, ldy)
     if not several:
-        group_prefetch(team, &layer.gate_up)
+        group_prefetch(team, &layer.gate_up if layer.moe == NULL else &layer.moe.router)
     team_barrier(team)
 
-    add_delta(job, s, layer.out_bias, t0, t1)
-    norm_and_prepare(job, team, s, layer.ffn_norm, &layer.gate_up, t0, t1)
-    if several:
-        team_barrier(team)
-    y[0], y[1] = work.gate, work.up
-    ldy[0], ldy[1] = c.n_ff, c.n_ff
-    group_product(team, &layer.gate_up, &s.embd, y, ldy)
-    if several:
-        team_barrier(team)
+    llama_add(job, s, work.delta, layer.out_bias, t0, t1)
+    norm_tokens(job, s, layer.ffn_norm, NULL, t0, t1)
+    if layer.moe != NULL:
+        moe_prepare(team, layer.moe, &s.embd, t0, t1)
+        if several:
+            team_barrier(team)
+        moe_step(team, layer.moe, &s.embd, &work.moe, work.delta, t0, t1)
     else:
-        team_range(team, c.n_ff, 8, &r0, &r1)        # the rows that this rank computed
-    gated(job, layer, t0, t1, r0, r1)
-    if not several:
-        group_prefetch(team, &layer.down)
+        input_prepare(team, &s.embd, &layer.gate_up, t0, t1)
+        if several:
+            team_barrier(team)
+        mlp(job, team, s, layer, t0, t1)
+        if not several:
+            group_prefetch(team, &job.w.layers[l + 1].qkv if l + 1 < job.c.n_layer else &job.w.head)
         team_barrier(team)
-    input_prepare(team, &s.ff, &layer.down, t0, t1)
+    llama_add(job, s, work.delta, layer.down_bias, t0, t1)
+    llama_next(job, team, s, l, t0, t1)
     if several:
         team_barrier(team)
-    y[0], ldy[0] = work.delta, c.n_embd
-    group_product(team, &layer.down, &s.ff, y, ldy)
-    if not several:
-        group_prefetch(team, &job.w.layers[l + 1].qkv if l + 1 < c.n_layer else &job.w.head)
-    team_barrier(team)
-    add_delta(job, s, layer.down_bias, t0, t1)
-    if l + 1 < c.n_layer:
-        norm_and_prepare(job, team, s, job.w.layers[l + 1].attn_norm, &job.w.layers[l + 1].qkv, t0, t1)
-    if several:
-        team_barrier(team)
+
+
+cdef bint narrows(const llama_job *job) noexcept nogil:
+    """Whether only the last of several tokens has a use for the last layer's result."""
+    return job.layer == llama_layer and job.n_tok > 1 and job.first_out == job.n_tok - 1
+
+
+cdef llama_job *narrowed(llama_job *job, const pn_team *team, const pn_llama_stream *s) noexcept nogil:
+    """This rank's single-token job that goes on with the last of several tokens; its residual stream is copied."""
+    cdef llama_job *tail = &job.work.ranks[team.rank].tail
+    cdef int last = job.n_tok - 1
+    tail[0] = job[0]
+    tail.n_tok = tail.attn.n_tok = 1
+    tail.first_out = 0
+    tail.attn.q += <size_t>last * job.c.n_head * job.c.head_dim
+    tail.attn.caches += last
+    tail.attn.pos += last
+    memcpy(job.work.ranks[team.rank].single.x, s.x + <size_t>last * job.c.n_embd, job.c.n_embd * sizeof(float))
+    return tail
+
+
+cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    qkv(job, team, s, l, t0, t1)
+    if l + 1 == job.c.n_layer and narrows(job):
+        mix_and_think(narrowed(job, team, s), team, &job.work.ranks[team.rank].single, l, 0, 1)
+    else:
+        mix_and_think(job, team, s, l, t0, t1)
 
 
 cdef void logits(llama_job *job, pn_team *team, pn_llama_stream *s) noexcept nogil:
     cdef int n_out = job.n_tok - job.first_out
-    cdef int o, o0 = 0, o1 = 1
+    cdef int o, o0 = 0, o1 = 1, r0 = 0, r1 = job.c.n_vocab
     cdef size_t n = job.c.n_embd
     cdef float *y[1]
     cdef size_t ldy[1]
     if job.n_tok > 1:
         team_range(team, n_out, TOKENS_ALIGN, &o0, &o1)
     for o in range(o0, o1):
-        job.w.k.rms_norm(s.x + (job.first_out + o) * n, job.w.output_norm, job.c.norm_eps, job.c.n_embd,
-                         s.normed + o * n)
+        norm(job, s.x + (job.first_out + o) * n, job.w.output_norm, job.w.output_norm_bias, s.normed + o * n)
     input_prepare(team, &s.head, &job.w.head, o0, o1)
     if job.n_tok > 1:
         team_barrier(team)
     y[0], ldy[0] = job.logits, job.c.n_vocab
     group_product(team, &job.w.head, &s.head, y, ldy)
+    if job.w.head_bias == NULL:
+        return
+    if n_out > 1:
+        team_barrier(team)
+    else:
+        o0, o1 = 0, 1
+        team_range(team, job.c.n_vocab, 8, &r0, &r1)         # the rows that this rank computed
+    for o in range(o0, o1):
+        job.w.k.add(job.logits + o * ldy[0] + r0, job.w.head_bias + r0, r1 - r0)
 
 
 cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
@@ -270,18 +339,21 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
     if job.n_tok > 1:
         team_range(&team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
     embed(job, s, t0, t1)
-    norm_and_prepare(job, &team, s, job.w.layers[0].attn_norm, &job.w.layers[0].qkv, t0, t1)
+    llama_next(job, &team, s, -1, t0, t1)
     if job.n_tok > 1:
         team_barrier(&team)
     for i in range(job.c.n_layer):
-        llama_layer(job, &team, s, i, t0, t1)
+        job.layer(job, &team, s, i, t0, t1)
         if job.n_tok > 1:
             if rank == 0 and pn_interrupted():
                 job.stop = True
             team_barrier(&team)
             if job.stop:
                 return
-    logits(job, &team, s)
+    if narrows(job):
+        logits(&work.ranks[rank].tail, &team, &work.ranks[rank].single)
+    else:
+        logits(job, &team, s)
 
 
 # ---- work buffers ----------------------------------------------------------------------------------------------------
@@ -301,21 +373,46 @@ cdef inline uint8_t *rest(carver *m) noexcept nogil:
     return m.base + m.used if m.base != NULL else NULL
 
 
+cdef int dense_downs(const pn_llama_model *w, const pn_config *c, const pn_group **groups) noexcept nogil:
+    """down of the layers without experts; returns how many there are."""
+    cdef int i, n = 0
+    for i in range(c.n_layer):
+        if w.layers[i].moe == NULL:
+            groups[n] = &w.layers[i].down
+            n += 1
+    return n
+
+
+cdef int expert_layers(const pn_llama_model *w, const pn_config *c, const pn_moe **layers) noexcept nogil:
+    cdef int i, n = 0
+    for i in range(c.n_layer):
+        if w.layers[i].moe != NULL:
+            layers[n] = w.layers[i].moe
+            n += 1
+    return n
+
+
 cdef void layout_inputs(pn_llama_stream *s, carver *m, const pn_llama_model *w, const pn_config *c, float *heads,
                         float *gate, int n_tok, int n_out) noexcept nogil:
     """Inputs are sized for the widest need of any layer; layers of one model mix types."""
-    cdef const pn_group *groups[2048]
-    cdef int i
+    cdef const pn_group *groups[3 * 1024]
+    cdef int i, n = 0
     for i in range(c.n_layer):
-        groups[2 * i] = &w.layers[i].qkv
-        groups[2 * i + 1] = &w.layers[i].gate_up
-    m.used += input_layout(&s.embd, rest(m), s.normed, groups, 2 * c.n_layer, n_tok)
+        groups[n] = &w.layers[i].qkv
+        if w.layers[i].moe != NULL:
+            groups[n + 1] = &w.layers[i].moe.router
+            groups[n + 2] = &w.layers[i].moe.reads
+            n += 3
+        else:
+            groups[n + 1] = &w.layers[i].gate_up
+            n += 2
+    m.used += input_layout(&s.embd, rest(m), s.normed, groups, n, n_tok)
     for i in range(c.n_layer):
         groups[i] = &w.layers[i].out
     m.used += input_layout(&s.heads, rest(m), heads, groups, c.n_layer, n_tok)
-    for i in range(c.n_layer):
-        groups[i] = &w.layers[i].down
-    m.used += input_layout(&s.ff, rest(m), gate, groups, c.n_layer, n_tok)
+    n = dense_downs(w, c, groups)
+    if n > 0:
+        m.used += input_layout(&s.ff, rest(m), gate, groups, n, n_tok)
     groups[0] = &w.head
     m.used += input_layout(&s.head, rest(m), s.normed, groups, 1, n_out)
 
@@ -336,7 +433,17 @@ cdef size_t panel_bytes(const pn_llama_model *w, const pn_config *c) noexcept no
         most = max(most, group_panel_bytes(&w.layers[i].out))
         most = max(most, group_panel_bytes(&w.layers[i].gate_up))
         most = max(most, group_panel_bytes(&w.layers[i].down))
+        if w.layers[i].moe != NULL:
+            most = max(most, w.layers[i].moe.panel_bytes)
     return most
+
+
+cdef bint float_ff(const pn_llama_model *w, const pn_config *c) noexcept nogil:
+    cdef int i
+    for i in range(c.n_layer):
+        if w.layers[i].down.kinds[<int>PN_ACT_F32] or w.layers[i].ffn_norm == NULL:
+            return True
+    return False
 
 
 cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model *w, const pn_config *c, int n_tok,
@@ -345,32 +452,40 @@ cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model
     cdef carver m
     cdef size_t q = <size_t>n_tok * c.n_head * c.head_dim * sizeof(float)
     cdef size_t kv = <size_t>n_tok * c.n_kv_head * c.head_dim * sizeof(float)
-    cdef size_t ff = <size_t>n_tok * c.n_ff * sizeof(float)
     cdef pn_llama_rank scratch
     cdef pn_llama_rank *rank = &scratch
-    cdef int r
+    cdef const pn_group *downs[1024]
+    cdef const pn_moe *moes[1024]
+    cdef int r, n_moe = expert_layers(w, c, moes)
+    cdef size_t n_ff = c.n_ff if dense_downs(w, c, downs) > 0 else 0
+    cdef size_t delta = <size_t>n_tok * c.n_embd * sizeof(float)
     m.base = base
     m.used = 0
     work.n_tok = n_tok
     work.n_out = n_out
     work.n_ranks = w.base.n_threads
     work.ranks = <pn_llama_rank *>carve(&m, work.n_ranks * sizeof(pn_llama_rank))
-    work.counters = <pn_counter *>carve(&m, (5 * c.n_layer + 1) * sizeof(pn_counter))
+    work.counters = <pn_counter *>carve(&m, (LAYER_COUNTERS * c.n_layer + 1) * sizeof(pn_counter))
     work.q = <float *>carve(&m, q)
     work.k = <float *>carve(&m, kv)
     work.v = <float *>carve(&m, kv)
     work.heads = <float *>carve(&m, q)
-    work.gate = <float *>carve(&m, ff)
-    work.up = <float *>carve(&m, ff)
-    work.delta = <float *>carve(&m, <size_t>n_tok * c.n_embd * sizeof(float))
+    work.gate = <float *>carve(&m, n_ff * sizeof(float))
+    work.up = <float *>carve(&m, n_ff * sizeof(float))
+    work.gated = <float *>carve(&m, n_tok * n_ff * sizeof(float)) if float_ff(w, c) and n_tok > 1 else NULL
+    work.delta = <float *>carve(&m, delta)
+    work.delta_ffn = <float *>carve(&m, delta) if w.layers[0].ffn_norm == NULL else NULL
+    if n_moe > 0:
+        m.used += moe_layout(&work.moe, rest(&m), moes, n_moe, n_tok, work.n_ranks)
     if n_tok > 1:
-        layout_stream(&work.shared, &m, w, c, work.heads, work.gate, n_tok, n_out)
+        layout_stream(&work.shared, &m, w, c, work.heads, work.gated, n_tok, n_out)
     for r in range(work.n_ranks):
         if base != NULL:
             rank = &work.ranks[r]
         layout_stream(&rank.single, &m, w, c, work.heads, work.gate, 1, 1)
         rank.attention = <uint8_t *>carve(&m, attention_scratch(c.n_head, c.n_kv_head, c.head_dim))
         rank.panel = <uint8_t *>carve(&m, panel_bytes(w, c) if n_tok > 1 else 0)
+        rank.gated = <uint8_t *>carve(&m, gated_scratch(n_tok) if n_tok > 1 else 0)
     return m.used
 
 
@@ -399,15 +514,23 @@ cdef pn_llama_work *work_of(pn_model *model, int n_tok, int n_out) noexcept nogi
 
 # ---- entry points ----------------------------------------------------------------------------------------------------
 
-cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok, int first_out) noexcept nogil:
+cdef void begin_stream(pn_llama_stream *s, int n_tok, int n_out) noexcept nogil:
+    input_begin(&s.embd, n_tok)
+    input_begin(&s.heads, n_tok)
+    input_begin(&s.ff, n_tok)
+    input_begin(&s.head, n_out)
+
+
+cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok, int first_out,
+                llama_layer_fn layer) noexcept nogil:
     """Fills what all kinds of run share."""
     cdef int i
-    cdef pn_llama_stream *s
     memset(job, 0, sizeof(llama_job))
     job.c = &model.config
     job.w = <pn_llama_model *>model.weights
     job.work = work
     job.pool = model.pool
+    job.layer = layer
     job.n_tok = n_tok
     job.first_out = first_out
     job.attn.n_tok = n_tok
@@ -418,14 +541,11 @@ cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok,
     job.attn.window = model.config.sliding_window
     job.attn.q = work.q
     job.attn.out = work.heads
-    for i in range(work.n_ranks if n_tok == 1 else 1):
-        s = &work.ranks[i].single if n_tok == 1 else &work.shared
-        input_begin(&s.embd, n_tok)
-        input_begin(&s.heads, n_tok)
-        input_begin(&s.ff, n_tok)
-        input_begin(&s.head, n_tok - first_out)
+    for i in range(work.n_ranks):
+        begin_stream(&work.ranks[i].single, 1, 1)
     if n_tok > 1:
-        for i in range(5 * model.config.n_layer + 1):
+        begin_stream(&work.shared, n_tok, n_tok - first_out)
+        for i in range(LAYER_COUNTERS * model.config.n_layer + 1):
             pn_counter_zero(&work.counters[i])
 
 
@@ -455,7 +575,7 @@ cdef void advance(pn_state *state, int n) noexcept nogil:
     kv.high = max(kv.high, state.pos)
 
 
-cdef tm_tensor *pn_llama_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
+cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil:
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
     cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>state.kv_cache
     cdef pn_llama_work work
@@ -474,7 +594,7 @@ cdef tm_tensor *pn_llama_forward(pn_model *model, uint32_t token, pn_state *stat
         pn_set_error(b"the arena of %lld bytes is too small for a forward", pn_arena_size(state.arena), 0)
         return NULL
     work_layout(&work, <uint8_t *>((<size_t>memory + 63) // 64 * 64), w, &model.config, 1, 1)
-    begin(&job, model, &work, 1, 0)
+    begin(&job, model, &work, 1, 0, layer)
     job.tokens = &token
     job.embd_override = state.embd_override
     job.logits = values
@@ -493,8 +613,8 @@ cdef tm_tensor *pn_llama_forward(pn_model *model, uint32_t token, pn_state *stat
     return out
 
 
-cdef int pn_llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
-                          bint all) noexcept nogil:
+cdef int llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,
+                       llama_layer_fn layer) noexcept nogil:
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
     cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>state.kv_cache
     cdef pn_llama_kv_cache *caches[PREFILL_WINDOW]
@@ -514,7 +634,7 @@ cdef int pn_llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
         for i in range(n_tok):
             caches[i] = kv
             pos[i] = state.pos + i
-        begin(&job, model, work, n_tok, 0 if all else n_tok - 1)
+        begin(&job, model, work, n_tok, 0 if all else n_tok - 1, layer)
         job.tokens = tokens + first
         job.logits = logits_out + (<size_t>first * model.config.n_vocab if all else 0)
         job.attn.one_sequence = True
@@ -527,8 +647,8 @@ cdef int pn_llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
     return 0
 
 
-cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
-                                float *logits_out) noexcept nogil:
+cdef int llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n, float *logits_out,
+                             llama_layer_fn layer) noexcept nogil:
     cdef pn_llama_kv_cache *caches[PREFILL_WINDOW]
     cdef int pos[PREFILL_WINDOW]
     cdef int first = 0, n_tok, i
@@ -545,7 +665,7 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
         for i in range(n_tok):
             caches[i] = <pn_llama_kv_cache *>states[first + i].kv_cache
             pos[i] = states[first + i].pos
-        begin(&job, model, work, n_tok, 0)
+        begin(&job, model, work, n_tok, 0, layer)
         job.tokens = tokens + first
         job.logits = logits_out + <size_t>first * model.config.n_vocab
         job.attn.caches = caches
@@ -558,26 +678,50 @@ cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
     return 0
 
 
+cdef tm_tensor *pn_llama_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
+    return llama_forward(model, token, state, llama_layer)
+
+
+cdef int pn_llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
+                          bint all) noexcept nogil:
+    return llama_prefill(model, tokens, n, state, logits_out, all, llama_layer)
+
+
+cdef int pn_llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
+                                float *logits_out) noexcept nogil:
+    return llama_forward_batch(model, tokens, states, n, logits_out, llama_layer)
+
+
 # ---- life of models and states ---------------------------------------------------------------------------------------
+
+cdef size_t outer_cache() noexcept nogil:
+    """Bytes that the buffers of one prefill pass should fit in: the outermost cache's, or a common size of one."""
+    cdef long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE)
+    return <size_t>min(max(bytes, 8 << 20), 24 << 20) if bytes > 0 else 24 << 20
+
 
 cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1:
     cdef pn_llama_model *w
+    cdef pn_llama_work work
     model.config.rope_kind = self.rope_kind
-    config_from_gguf(&model.config, f, self.name.decode(), path)
+    config_from_gguf(&model.config, f, gguf_get_str(f, b"general.architecture"), path)
     config_validate(&model.config, path)
-    if model.config.n_experts > 0:
-        raise ValueError(f"{path}: {self.name.decode()} with {model.config.n_experts} experts is not supported")
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
         raise MemoryError()
     model.weights = w
     w.k = pn_kernels_active()
-    w.base.prefill_window = PREFILL_WINDOW
+    w.base.n_threads = 1
     try:
         llama_load_tensors(w, &model.config, f, path)
     except BaseException:
         unload(model)
         raise
+    w.base.prefill_window = PREFILL_WINDOW
+    # wide passes through experts read each of them for more tokens, which counts for more than the cache
+    while (model.config.n_experts == 0 and w.base.prefill_window > 64
+           and work_layout(&work, NULL, w, &model.config, w.base.prefill_window, 1) > outer_cache()):
+        w.base.prefill_window //= 2
     return 0
 
 
@@ -585,6 +729,7 @@ cdef void unload(pn_model *model) noexcept nogil:
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
     if w != NULL:
         rope_free(&w.rope)
+        rope_free(&w.rope_long)
         owned_free(&w.owned)
         free(w.work_memory)
         free(w)

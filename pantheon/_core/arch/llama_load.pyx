@@ -1,16 +1,18 @@
-"""Weights of the dense transformer family from a GGUF file.
+"""Weights of the transformer families from a GGUF file.
 
-Accepts, for every architecture of the family, separate or fused q/k/v and gate/up, optional biases and per-head norms
-of q and k, and a missing LM head (tied to the embedding).
+Accepts, for every architecture, separate or fused q/k/v and gate/up, optional biases and per-head norms of q and k, and
+a missing LM head (tied to the embedding). Phi-2 has norms with biases, one per layer, and a feed-forward without gate.
 """
 import math
 
 from pantheon._core.arch.llama cimport pn_llama_layer, pn_llama_model
+from pantheon._core.arch.moe_load cimport moe_layer, moe_load
 from pantheon._core.gguf cimport gguf_file
 from pantheon._core.linear cimport group_add, pn_group
-from pantheon._core.rope cimport rope_init
+from pantheon._core.moe cimport pn_moe
+from pantheon._core.rope cimport pn_rope, rope_init
 from pantheon._core.tensor cimport matrix_load, matrix_view, owned_calloc, pn_matrix, vector_load
-from pantheon._core.types cimport pn_config
+from pantheon._core.types cimport PN_ARCH_PHI2, PN_ARCH_PHI3, PN_ROPE_SCALING_LONGROPE, pn_config
 
 
 cdef int load_rows(pn_group *g, const gguf_file *f, str path, str fused, list names, list rows, int cols) except -1:
@@ -34,7 +36,9 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const gguf_fil
     cdef int q_rows = c.n_head * c.head_dim, kv_rows = c.n_kv_head * c.head_dim
     cdef const float *qkv_bias
     b = f"blk.{i}."
+    cdef bint phi2 = c.arch == PN_ARCH_PHI2
     layer.attn_norm = vector_load(&w.owned, f, path, b + "attn_norm.weight", c.n_embd, False)
+    layer.attn_norm_bias = vector_load(&w.owned, f, path, b + "attn_norm.bias", c.n_embd, False) if phi2 else NULL
     load_rows(&layer.qkv, f, path, b + "attn_qkv.weight",
               [b + "attn_q.weight", b + "attn_k.weight", b + "attn_v.weight"], [q_rows, kv_rows, kv_rows], c.n_embd)
     qkv_bias = vector_load(&w.owned, f, path, b + "attn_qkv.bias", q_rows + 2 * kv_rows, True)
@@ -50,31 +54,52 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const gguf_fil
     layer.k_norm = vector_load(&w.owned, f, path, b + "attn_k_norm.weight", c.head_dim, True)
     load_rows(&layer.out, f, path, None, [b + "attn_output.weight"], [c.n_embd], q_rows)
     layer.out_bias = vector_load(&w.owned, f, path, b + "attn_output.bias", c.n_embd, True)
-    layer.ffn_norm = vector_load(&w.owned, f, path, b + "ffn_norm.weight", c.n_embd, False)
-    load_rows(&layer.gate_up, f, path, b + "ffn_gate_up.weight", [b + "ffn_gate.weight", b + "ffn_up.weight"],
-              [c.n_ff, c.n_ff], c.n_embd)
-    layer.gate_bias = vector_load(&w.owned, f, path, b + "ffn_gate.bias", c.n_ff, True)
+    if not phi2:
+        layer.ffn_norm = vector_load(&w.owned, f, path, b + "ffn_norm.weight", c.n_embd, False)
+    if moe_layer(c, f, b):
+        layer.moe = <pn_moe *>owned_calloc(&w.owned, sizeof(pn_moe))
+        return moe_load(layer.moe, &w.owned, c, f, path, b)
+    if phi2:
+        load_rows(&layer.gate_up, f, path, None, [b + "ffn_up.weight"], [c.n_ff], c.n_embd)
+    else:
+        fused = "ffn_up.weight" if c.arch == PN_ARCH_PHI3 else "ffn_gate_up.weight"
+        load_rows(&layer.gate_up, f, path, b + fused, [b + "ffn_gate.weight", b + "ffn_up.weight"],
+                  [c.n_ff, c.n_ff], c.n_embd)
+        layer.gate_bias = vector_load(&w.owned, f, path, b + "ffn_gate.bias", c.n_ff, True)
     layer.up_bias = vector_load(&w.owned, f, path, b + "ffn_up.bias", c.n_ff, True)
     load_rows(&layer.down, f, path, None, [b + "ffn_down.weight"], [c.n_embd], c.n_ff)
     layer.down_bias = vector_load(&w.owned, f, path, b + "ffn_down.bias", c.n_embd, True)
     return 0
 
 
+cdef int load_rope(pn_rope *rope, pn_llama_model *w, const pn_config *c, const gguf_file *f, str path, str name,
+                   bint optional) except -1:
+    """Frequencies, divided by the tensor `name` (rope_dims / 2,)."""
+    cdef const float *factors = vector_load(&w.owned, f, path, name, c.rope_dims // 2, optional)
+    cdef int i
+    for i in range(c.rope_dims // 2 if factors != NULL else 0):
+        if not (math.isfinite(factors[i]) and factors[i] > 0):
+            raise ValueError(f"{path}: tensor {name} holds {factors[i]}, not a finite number above 0")
+    return rope_init(rope, c, factors)
+
+
 cdef int llama_load_tensors(pn_llama_model *w, const pn_config *c, const gguf_file *f, str path) except -1:
     cdef pn_matrix head
-    cdef const float *factors
     cdef int i
+    cdef bint phi2 = c.arch == PN_ARCH_PHI2
     matrix_load(&w.embd, f, path, "token_embd.weight", c.n_vocab, c.n_embd, False)
     w.output_norm = vector_load(&w.owned, f, path, "output_norm.weight", c.n_embd, False)
+    if phi2:
+        w.output_norm_bias = vector_load(&w.owned, f, path, "output_norm.bias", c.n_embd, False)
     if not matrix_load(&head, f, path, "output.weight", c.n_vocab, c.n_embd, True):
         head = w.embd
     group_add(&w.head, &head)
-    factors = vector_load(&w.owned, f, path, "rope_freqs.weight", c.rope_dims // 2, True)
-    if factors != NULL:
-        for i in range(c.rope_dims // 2):
-            if not (math.isfinite(factors[i]) and factors[i] > 0):
-                raise ValueError(f"{path}: tensor rope_freqs.weight holds {factors[i]}, not a finite number above 0")
-    rope_init(&w.rope, c, factors)
+    w.head_bias = vector_load(&w.owned, f, path, "output.bias", c.n_vocab, True)
+    if c.rope_scaling == PN_ROPE_SCALING_LONGROPE:
+        load_rope(&w.rope, w, c, f, path, "rope_factors_short.weight", False)
+        load_rope(&w.rope_long, w, c, f, path, "rope_factors_long.weight", False)
+    else:
+        load_rope(&w.rope, w, c, f, path, "rope_freqs.weight", True)
     w.layers = <pn_llama_layer *>owned_calloc(&w.owned, c.n_layer * sizeof(pn_llama_layer))
     for i in range(c.n_layer):
         load_layer(w, i, c, f, path)

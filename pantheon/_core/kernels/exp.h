@@ -79,4 +79,33 @@ static inline __m256 pn_sigmoid_avx2(__m256 x)
 }
 #endif
 
+#ifdef __AVX512F__
+static inline __m512 pn_exp_avx512(__m512 x)
+{
+    const __m512 shift = _mm512_set1_ps(PN_EXP_SHIFT), one = _mm512_set1_ps(1.0f);
+    __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(PN_EXP_LOG2E), shift), n = _mm512_sub_ps(shifted, shift);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(PN_EXP_LN2_HI), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(PN_EXP_LN2_LO), r);
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(PN_EXP_C6), r, _mm512_set1_ps(PN_EXP_C5));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(PN_EXP_C4));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(PN_EXP_C3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(PN_EXP_C2));
+    p = _mm512_fmadd_ps(p, r, one);
+    p = _mm512_fmadd_ps(p, r, one);
+    __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(PN_EXP_LOWEST), _CMP_GE_OQ);
+    p = _mm512_castsi512_ps(_mm512_maskz_add_epi32(normal, _mm512_castps_si512(p), power));
+    return _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x);
+}
+
+static inline __m512 pn_sigmoid_avx512(__m512 x)
+{
+    const __m512 one = _mm512_set1_ps(1.0f);
+    const __m512i sign = _mm512_set1_epi32((int)0x80000000u);
+    __m512 e = pn_exp_avx512(_mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(x), sign)));
+    __m512 above = _mm512_mask_mov_ps(one, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), e);
+    return _mm512_div_ps(above, _mm512_add_ps(one, e));
+}
+#endif
+
 #endif

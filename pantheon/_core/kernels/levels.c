@@ -6,8 +6,7 @@
 #include "cpu.h"
 #include "kernels.h"
 
-/* A family that this build does not have (yet) is skipped: its address is NULL. */
-#define FAMILY(name) void name(pn_kernels *k) __attribute__((weak))
+#define FAMILY(name) void name(pn_kernels *k)
 
 FAMILY(pn_ref_types_float);
 FAMILY(pn_ref_types_q32);
@@ -28,7 +27,11 @@ FAMILY(pn_avx2_types_q4);
 FAMILY(pn_avx2_types_q5);
 FAMILY(pn_avx2_types_q8);
 FAMILY(pn_avx2_types_q45_k);
-FAMILY(pn_avx2_types_q6_k);
+FAMILY(pn_avx2_types_q236_k);
+FAMILY(pn_avx2_types_fp4);
+FAMILY(pn_avx2_types_iq);
+FAMILY(pn_avx2_types_ternary);
+FAMILY(pn_avx2_dequant);
 FAMILY(pn_avx2_floats);
 FAMILY(pn_avx2_attention);
 FAMILY(pn_avx2_tiles_q32);
@@ -36,8 +39,10 @@ FAMILY(pn_avx2_tiles_k);
 FAMILY(pn_avx2_tiles_q8);
 FAMILY(pn_avx2_tiles_f32);
 static const pn_level_init AVX2[] = {
-    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_types_q6_k,
+    pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_dequant,
     pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
+    /* after the tiles of Q6_K, which they use */
+    pn_avx2_types_q236_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,
 };
 #endif
 
@@ -48,9 +53,16 @@ static const pn_level_init AVXVNNI[] = {pn_avxvnni_tiles_q32, pn_avxvnni_tiles_k
 #endif
 
 #ifdef PN_HAVE_AVX512
+FAMILY(pn_avx512_floats);
+FAMILY(pn_avx512_attention);
 FAMILY(pn_avx512_tiles_q32);
 FAMILY(pn_avx512_tiles_k);
-static const pn_level_init AVX512[] = {pn_avx512_tiles_q32, pn_avx512_tiles_k};
+FAMILY(pn_avx512_tiles_s16);
+FAMILY(pn_avx512_tiles_f32);
+static const pn_level_init AVX512[] = {
+    pn_avx512_floats, pn_avx512_attention, pn_avx512_tiles_q32, pn_avx512_tiles_k, pn_avx512_tiles_s16,
+    pn_avx512_tiles_f32,
+};
 #endif
 
 #ifdef PN_HAVE_NEON
@@ -124,8 +136,7 @@ static void build(void)
             continue;
         tables[i] = tables[best]; /* the next lower level that runs here; zeros for the first */
         for (int f = 0; f < row->n_families; f++)
-            if (row->families[f])
-                row->families[f](&tables[i]);
+            row->families[f](&tables[i]);
         tables[i].level = row->name;
         best = i;
     }

@@ -1,6 +1,6 @@
-/* Packed input, and the panels of Q8_0, for the levels that have vpdpbusd: it adds 4 products of uint8 codes and int8
- * input to an int32 lane. Sums cannot overflow, so an offset of the codes is simply where the sum starts. The input
- * of one step of one token takes 4 bytes, as everything else of one token does: tokens lie side by side.
+/* Packed input, and the panels of 8-bit codes, for the levels that have vpdpbusd: it adds 4 products of uint8 codes and
+ * int8 input to an int32 lane. Sums cannot overflow, so an offset of the codes is simply where the sum starts. The
+ * input of one step of one token takes 4 bytes, as everything else of one token does: tokens lie side by side.
  *
  * 32-weight types, per block of T tokens: codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32
  *                                         | -8, -16, -128 * bsum (3, T) int32.
@@ -13,6 +13,7 @@
 #ifndef PN_VNNI_H
 #define PN_VNNI_H
 
+#include "avx2/codes4.h"
 #include "avx2/tiles.h"
 #include "panels.h"
 
@@ -88,30 +89,43 @@ TILE_STATIC void k_pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
     }
 }
 
-/* ---- panels of Q8_0: codes offset by 128, as vpdpbusd wants them unsigned ---------------------------------------- */
+/* ---- panels of Q8_0 and IQ4_NL: codes offset by 128, as vpdpbusd wants them unsigned ----------------------------- */
 
-enum { Q8_0_BYTES = 34, Q8_0_PREFETCH_BLOCKS = 8 };
+enum { Q8_0_PREFETCH_BLOCKS = 8 };
 
 TILE_STATIC size_t panel_bytes_q8_0(int n) { return (size_t)(n / 32) * (size_t)q32_panel_block(PN_Q8_0); }
 
-TILE_STATIC void unpack_q8_0(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+TILE_INLINE void unpack_offset_128(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
 {
+    const size_t bytes = type == PN_Q8_0 ? 34 : 18;
     panel_rows rows;
-    rows_begin(&rows, w, row_bytes, n_rows, Q8_0_BYTES);
+    rows_begin(&rows, w, row_bytes, n_rows, bytes);
     for (int b = 0; b < n / 32; b++, panel += q32_panel_block(PN_Q8_0), rows_next(&rows)) {
         for (int v = 0; v < ROW_VECS; v++) {
             float *d = (float *)(panel + Q32_D) + v * LANES;
             __m256i c[8];
-            rows_prefetch(&rows, v * LANES, Q8_0_PREFETCH_BLOCKS * Q8_0_BYTES, 1);
+            rows_prefetch(&rows, v * LANES, Q8_0_PREFETCH_BLOCKS * bytes, 1);
             #pragma GCC unroll 8
             for (int i = 0; i < LANES; i++) {
-                d[i] = load_f16(rows.at[v * LANES + i]);
-                c[i] = _mm256_xor_si256(loadu_i(rows.at[v * LANES + i] + 2), _mm256_set1_epi8(-128));
+                const uint8_t *block = rows.at[v * LANES + i];
+                __m256i codes = type == PN_Q8_0 ? loadu_i(block + 2) : lookup_32(unequal_values(), block + 2);
+                d[i] = load_f16(block);
+                c[i] = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
             }
             transpose_8x8(c);
             store_steps(panel, v, c, PANEL_STEPS);
         }
     }
+}
+
+TILE_STATIC void unpack_q8_0(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    unpack_offset_128(PN_Q8_0, w, row_bytes, n_rows, n, panel);
+}
+
+TILE_STATIC void unpack_iq4_nl(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    unpack_offset_128(PN_IQ4_NL, w, row_bytes, n_rows, n, panel);
 }
 
 /* ---- the table entry --------------------------------------------------------------------------------------------- */
@@ -124,14 +138,30 @@ TILE_INLINE void q32_set(pn_type_ops *ops, int tile_tok, tile_fn tile)
     tiles_set(ops, tile_tok, ops->panel_bytes, ops->unpack, q32_pack_bytes, q32_pack_x, tile);
 }
 
-TILE_INLINE void q8_0_set(pn_type_ops *ops, int tile_tok, tile_fn tile)
-{
-    tiles_set(ops, tile_tok, panel_bytes_q8_0, unpack_q8_0, q32_pack_bytes, q32_pack_x, tile);
-}
-
 TILE_INLINE void k_set(pn_type_ops *ops, int tile_tok, tile_fn tile)
 {
     tiles_set(ops, tile_tok, ops->panel_bytes, ops->unpack, k_pack_bytes, k_pack_x, tile);
+}
+
+/* The tiles of Q5_0, Q8_0 and Q6_K serve all types whose panels have their form. */
+TILE_INLINE void q5_0_panels_set(pn_kernels *k, int tile_tok, tile_fn tile)
+{
+    q32_set(&k->type[PN_Q5_0], tile_tok, tile);
+    for (size_t i = 0; i < sizeof PANELS_OF_Q5_0 / sizeof *PANELS_OF_Q5_0; i++)
+        q32_set(&k->type[PANELS_OF_Q5_0[i]], tile_tok, tile);
+}
+
+TILE_INLINE void q8_0_panels_set(pn_kernels *k, int tile_tok, tile_fn tile)
+{
+    tiles_set(&k->type[PN_Q8_0], tile_tok, panel_bytes_q8_0, unpack_q8_0, q32_pack_bytes, q32_pack_x, tile);
+    tiles_like(&k->type[PN_IQ4_NL], &k->type[PN_Q8_0], unpack_iq4_nl);
+}
+
+TILE_INLINE void q6_k_panels_set(pn_kernels *k, int tile_tok, tile_fn tile)
+{
+    k_set(&k->type[PN_Q6_K], tile_tok, tile);
+    for (size_t i = 0; i < sizeof PANELS_OF_Q6_K / sizeof *PANELS_OF_Q6_K; i++)
+        k_set(&k->type[PANELS_OF_Q6_K[i]], tile_tok, tile);
 }
 
 #endif

@@ -6,12 +6,16 @@
 #include "bits.h"
 #include "crosscheck.h"
 
-/* Where a block has its f16 numbers. A type that gets functions at some level needs its line here. */
+/* Where a block has its f16 numbers; those of the last three are set below. A type that gets functions at some level
+ * needs its line here. */
 static const struct {
     int type, at[2];
 } SCALES[] = {
     {PN_Q4_0, {0, -1}}, {PN_Q4_1, {0, 2}}, {PN_Q5_0, {0, -1}}, {PN_Q5_1, {0, 2}}, {PN_Q8_0, {0, -1}},
-    {PN_Q4_K, {0, 2}}, {PN_Q5_K, {0, 2}}, {PN_Q6_K, {208, -1}},
+    {PN_Q2_K, {80, 82}}, {PN_Q3_K, {108, -1}}, {PN_Q4_K, {0, 2}}, {PN_Q5_K, {0, 2}}, {PN_Q6_K, {208, -1}},
+    {PN_IQ2_XXS, {0, -1}}, {PN_IQ2_XS, {0, -1}}, {PN_IQ2_S, {0, -1}}, {PN_IQ3_XXS, {0, -1}}, {PN_IQ3_S, {0, -1}},
+    {PN_IQ1_S, {0, -1}}, {PN_IQ4_NL, {0, -1}}, {PN_IQ4_XS, {0, -1}}, {PN_TQ1_0, {52, -1}}, {PN_TQ2_0, {64, -1}},
+    {PN_Q1_0, {0, -1}}, {PN_Q2_0, {0, -1}}, {PN_IQ1_M, {-1, -1}}, {PN_MXFP4, {-1, -1}}, {PN_NVFP4, {-1, -1}},
 };
 enum { N_SCALES = sizeof SCALES / sizeof *SCALES };
 
@@ -28,6 +32,18 @@ size_t row_bytes(int type, int n)
 static uint16_t random_half(void) /* normal, at most 0.06 in size */
 {
     return (uint16_t)((random_bits() & 0x83FF) | (uint64_t)(1 + random_below(10)) << 10);
+}
+
+/* Scales that are no f16 number in one piece. */
+static void set_odd_scale(int type, uint8_t *block)
+{
+    if (type == PN_MXFP4) /* 2^(e - 128) */
+        block[0] = (uint8_t)(120 + random_below(10));
+    for (int i = 0; type == PN_NVFP4 && i < 4; i++) /* unsigned float of 8 bits; 0x7F and 0xFF are not numbers */
+        block[i] = (uint8_t)(16 + random_below(80));
+    const int half = random_half();
+    for (int i = 0; type == PN_IQ1_M && i < 4; i++) /* an f16 number in the upper nibbles of four words */
+        block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (half >> 4 * i & 15) << 4);
 }
 
 static void put16(uint8_t *p, uint16_t h) { memcpy(p, &h, 2); }
@@ -52,9 +68,13 @@ void fill_rows(int type, uint8_t *w, int n_rows, int n, int pattern)
         w[i] = pattern < 0 ? (uint8_t)random_bits() : (uint8_t)pattern;
     for (int s = 0; s < N_SCALES; s++)
         if (SCALES[s].type == type) {
-            for (size_t i = 0; i < total; i += (size_t)ops->block_bytes)
-                for (int f = 0; f < 2 && SCALES[s].at[f] >= 0; f++)
-                    put16(w + i + SCALES[s].at[f], random_half());
+            for (size_t i = 0; i < total; i += (size_t)ops->block_bytes) {
+                if (SCALES[s].at[0] < 0)
+                    set_odd_scale(type, w + i);
+                else
+                    for (int f = 0; f < 2 && SCALES[s].at[f] >= 0; f++)
+                        put16(w + i + SCALES[s].at[f], random_half());
+            }
             return;
         }
     fprintf(stderr, "crosscheck: types.c does not know where %s has its scales\n", ops->name);

@@ -172,7 +172,7 @@ INLINE void attn_tile(const pn_attn_rows *rows, const uint8_t *k, const uint8_t 
 }
 
 #define ATTN_TILE(name, kind, group_bytes, row_bytes)                                                              \
-    static void attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile)           \
+    void pn_avx2_attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile)          \
     {                                                                                                              \
         const size_t head_dim = (size_t)rows->head_dim;                                                            \
         if (head_dim % 8 || head_dim > MAX_HEAD_DIM)                                                               \
@@ -189,8 +189,8 @@ ATTN_TILE(q4_0, PN_KVK_Q4_0, head_dim / 32 * PN_K_Q4_CHUNK, head_dim / 32 * PN_V
 void pn_avx2_attention(pn_kernels *k)
 {
     pn_avx2_kv_store(k);
-    k->kv[PN_KVK_F16].attn_tile = attn_tile_f16;
-    k->kv[PN_KVK_F32].attn_tile = attn_tile_f32;
-    k->kv[PN_KVK_Q8_0].attn_tile = attn_tile_q8_0;
-    k->kv[PN_KVK_Q4_0].attn_tile = attn_tile_q4_0;
+    k->kv[PN_KVK_F16].attn_tile = pn_avx2_attn_tile_f16;
+    k->kv[PN_KVK_F32].attn_tile = pn_avx2_attn_tile_f32;
+    k->kv[PN_KVK_Q8_0].attn_tile = pn_avx2_attn_tile_q8_0;
+    k->kv[PN_KVK_Q4_0].attn_tile = pn_avx2_attn_tile_q4_0;
 }

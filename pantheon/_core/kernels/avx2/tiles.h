@@ -192,6 +192,13 @@ TILE_INLINE void tiles_set(pn_type_ops *ops, int tile_tok, size_t (*panel_bytes)
     ops->tile_tok = tile_tok;
 }
 
+/* The entry of a type whose unpack makes the panels of another type. */
+TILE_INLINE void tiles_like(pn_type_ops *ops, const pn_type_ops *other,
+                            void (*unpack)(const uint8_t *, size_t, int, int, uint8_t *))
+{
+    tiles_set(ops, other->tile_tok, other->panel_bytes, unpack, other->pack_bytes, other->pack_x, other->tile);
+}
+
 /* ---- one compiled body per token count --------------------------------------------------------------------------- */
 
 #define TILE_ARGS const uint8_t *panel, const uint8_t *packed, int n, float *y, size_t ldy

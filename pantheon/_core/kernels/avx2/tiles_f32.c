@@ -1,25 +1,9 @@
-/* Matrix x matrix tiles of F32, F16 and BF16.
- *
- * The order of the sums is that of one product with a vector: element i belongs to running sum i % 32, so a row has
- * four chains of 8 lanes, chain c taking the groups of 8 elements c, c + 4, c + 8, ...; then one fixed tree; then the
- * last n % 8 elements in order. A tile walks one chain at a time, 4 rows x 3 tokens, whose 12 sums just fill the
- * registers.
- *
- * Panel:  rows as f32, (4 row groups, groups of 8 in chain order, 4 rows, 8 lanes), then the ends (16 rows, 8).
- * Packed input of T tokens:  (groups of 8 in chain order, T, 8 lanes) f32, then the ends (T, 8).
+/* Matrix x matrix tiles of F32, F16 and BF16: see tiles_f32.h. 4 rows x 3 tokens of one chain are 12 sums, which just
+ * fill the registers.
  */
-#include "tiles.h"
+#include "tiles_f32.h"
 
-enum { TOK = 6, SUB_TOK = 3, CHAINS = 4, QUAD = 4, QUADS = PN_PANEL / QUAD };
-
-/* Groups of 8 elements of a row lie chain after chain: how many a chain has, and where its first one is. */
-TILE_INLINE size_t chain_length(int n, int chain) { return (size_t)((n / LANES + CHAINS - 1 - chain) / CHAINS); }
-TILE_INLINE size_t chain_start(int n, int chain)
-{
-    const int groups = n / LANES, more = groups % CHAINS;
-    return (size_t)(chain * (groups / CHAINS) + (chain < more ? chain : more));
-}
-TILE_INLINE size_t whole(int n) { return (size_t)(n / LANES * LANES); }
+enum { SUB_TOK = 3 };
 
 static size_t panel_bytes(int n) { return (whole(n) + LANES) * PN_PANEL * sizeof(float); }
 static size_t pack_bytes(int n, int n_tok) { return (whole(n) + LANES) * (size_t)n_tok * sizeof(float); }
@@ -77,7 +61,8 @@ static void pack_x(const pn_act *x, int t0, int n_tok, uint8_t *packed)
 
 /* ---- tile -------------------------------------------------------------------------------------------------------- */
 
-/* sums[(r * TOK + t) * LANES] = one chain of rows 0..3 with n_tok tokens from x on, of groups that hold ldx floats. */
+/* sums[(r * F32_TOK + t) * LANES] = one chain of rows 0..3 with n_tok tokens from x on, of groups that hold ldx
+ * floats. */
 TILE_INLINE void chain_sums(int n_tok, const float *w, const float *x, size_t ldx, size_t length, float *sums)
 {
     __m256 s[QUAD * SUB_TOK];
@@ -99,7 +84,7 @@ TILE_INLINE void chain_sums(int n_tok, const float *w, const float *x, size_t ld
     }
     #pragma GCC unroll 12
     for (int i = 0; i < QUAD * n_tok; i++)
-        _mm256_store_ps(sums + (i / n_tok * TOK + i % n_tok) * LANES, s[i]);
+        _mm256_store_ps(sums + (i / n_tok * F32_TOK + i % n_tok) * LANES, s[i]);
 }
 
 TILE_BODY void chain_sums_1(const float *w, const float *x, size_t ldx, size_t length, float *sums)
@@ -115,24 +100,10 @@ TILE_BODY void chain_sums_3(const float *w, const float *x, size_t ldx, size_t l
     chain_sums(3, w, x, ldx, length, sums);
 }
 
-/* The tree over the four chains of one product, then the end of the row. chain c is at s + c * stride. */
-TILE_INLINE float finish(const float *s, size_t stride, const float *row_end, const float *x_end, int n_end)
-{
-    __m256 v = _mm256_add_ps(_mm256_add_ps(_mm256_load_ps(s), _mm256_load_ps(s + stride)),
-                             _mm256_add_ps(_mm256_load_ps(s + 2 * stride), _mm256_load_ps(s + 3 * stride)));
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-    float sum = _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
-    for (int i = 0; i < n_end; i++)
-        sum = __builtin_fmaf(row_end[i], x_end[i], sum);
-    return sum;
-}
-
 static void tile(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy)
 {
     static void (*const body[])(const float *, const float *, size_t, size_t, float *) = {
         NULL, chain_sums_1, chain_sums_2, chain_sums_3};
-    enum { CHAIN_SUMS = QUAD * TOK * LANES };
     float sums[CHAINS * CHAIN_SUMS] __attribute__((aligned(64)));
     const float *x = (const float *)packed, *x_ends = x + whole(n) * n_tok;
     const float *row_ends = (const float *)panel + whole(n) * PN_PANEL;
@@ -150,11 +121,7 @@ static void tile(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, 
                              sums + c * CHAIN_SUMS + t * LANES);
             }
         }
-        for (int t = 0; t < n_tok; t++)
-            for (int r = 0; r < QUAD; r++)
-                y[(size_t)t * ldy + q * QUAD + r] = finish(sums + (r * TOK + t) * LANES, CHAIN_SUMS,
-                                                           row_ends + (q * QUAD + r) * LANES, x_ends + t * LANES,
-                                                           n % LANES);
+        finish_quad(sums, q, row_ends, x_ends, n, n_tok, y, ldy);
     }
 }
 
@@ -172,7 +139,7 @@ FLOAT_UNPACK(bf16, PN_BF16)
 
 void pn_avx2_tiles_f32(pn_kernels *k)
 {
-    tiles_set(&k->type[PN_F32], TOK, panel_bytes, unpack_f32, pack_bytes, pack_x, tile);
-    tiles_set(&k->type[PN_F16], TOK, panel_bytes, unpack_f16, pack_bytes, pack_x, tile);
-    tiles_set(&k->type[PN_BF16], TOK, panel_bytes, unpack_bf16, pack_bytes, pack_x, tile);
+    tiles_set(&k->type[PN_F32], F32_TOK, panel_bytes, unpack_f32, pack_bytes, pack_x, tile);
+    tiles_set(&k->type[PN_F16], F32_TOK, panel_bytes, unpack_f16, pack_bytes, pack_x, tile);
+    tiles_set(&k->type[PN_BF16], F32_TOK, panel_bytes, unpack_bf16, pack_bytes, pack_x, tile);
 }

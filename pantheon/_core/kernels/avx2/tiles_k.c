@@ -12,6 +12,7 @@
  * One vpmaddubsw sums two products, at most 2 * 63 * 127 = 16002: it cannot saturate. int32: 256 * 63 * 31 * 127 <
  * 2^26 (Q5_K), 256 * 128 * 32 * 127 < 2^28 (Q6_K).
  */
+#include "codes45.h"
 #include "tiles_k.h"
 
 enum { TOK = 4, SUBS = PANEL_SUBS, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 2 };
@@ -24,19 +25,7 @@ enum { PACK_START = 32, PACK_SUB = 40, PACK_SUMS = SUBS * PACK_SUB, PACK_D = PAC
 
 /* ---- unpack ------------------------------------------------------------------------------------------------------ */
 
-/* 32 codes of sub-block j: a nibble of 32 bytes that two sub-blocks share; Q5_K's fifth bit is bit j of 32 more. */
-TILE_INLINE __m256i expand_45(pn_type type, const uint8_t *block, int j)
-{
-    __m256i v = loadu_i(block + (type == PN_Q5_K ? 48 : 16) + (j / 2) * 32);
-    v = _mm256_and_si256(j & 1 ? _mm256_srli_epi16(v, 4) : v, _mm256_set1_epi8(15));
-    if (type == PN_Q5_K) {
-        __m256i h = _mm256_and_si256(_mm256_srli_epi16(loadu_i(block + 16), j), _mm256_set1_epi8(1));
-        v = _mm256_or_si256(v, _mm256_slli_epi16(h, 4));
-    }
-    return v;
-}
-
-/* The same for Q6_K: four sub-blocks share 64 bytes of low nibbles and 32 bytes of bit pairs. */
+/* 32 codes of sub-block j of Q6_K: four sub-blocks share 64 bytes of low nibbles and 32 bytes of bit pairs. */
 TILE_INLINE __m256i expand_6(const uint8_t *block, int j)
 {
     const int half = j / 4, quarter = j % 4;
@@ -54,7 +43,7 @@ TILE_INLINE void unpack_codes(pn_type type, const uint8_t *const *block, int v, 
         __m256i c[8];
         #pragma GCC unroll 8
         for (int i = 0; i < LANES; i++)
-            c[i] = type == PN_Q6_K ? expand_6(block[i], j) : expand_45(type, block[i], j);
+            c[i] = type == PN_Q6_K ? expand_6(block[i], j) : k45_codes(type, block[i], j);
         transpose_8x8(c);
         store_steps(panel + j * k_panel_sub(type), v, c, STEPS);
     }

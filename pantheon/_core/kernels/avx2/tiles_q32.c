@@ -1,4 +1,5 @@
-/* Matrix x matrix tiles of the types with 32 weights a block and codes of at most 5 bits: Q4_0, Q4_1, Q5_0, Q5_1.
+/* Matrix x matrix tiles of the types with codes of at most 5 bits and a scale per 32 or more: Q4_0, Q4_1, Q5_0, Q5_1;
+ * MXFP4, Q1_0 and Q2_0 in the panels of Q5_0.
  *
  * Panels: see panels.h.
  * Packed input, per block of T tokens:  codes (8 steps, T, 4) int8 | d (T,) | s (T,) f32 | start8 (T, 2) | start16
@@ -9,36 +10,17 @@
  * lane's inputs), itself at most 32512, and wrap on the way, which the final value does not see. One vpmaddubsw sums
  * two products, at most 2 * 31 * 127 = 7874: it cannot saturate.
  */
+#include "codes2.h"
+#include "codes4.h"
+#include "codes45.h"
 #include "tiles_q32.h"
 
 enum { TOK = 6, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 16 };
-
-TILE_INLINE int has_fifth_bit(pn_type type) { return type == PN_Q5_0 || type == PN_Q5_1; }
-TILE_INLINE int header_bytes(pn_type type) { return (q32_has_min(type) ? 4 : 2) + (has_fifth_bit(type) ? 4 : 0); }
-TILE_INLINE int block_bytes(pn_type type) { return header_bytes(type) + 16; }
 
 /* Byte offsets inside one block of a packed tile, each times n_tok. */
 enum { PACK_D = 32, PACK_S = 36, PACK_START8 = 40, PACK_START16 = 44, PACK_BLOCK = 48 };
 
 /* ---- unpack ------------------------------------------------------------------------------------------------------ */
-
-/* 32 codes of a block in k order: 16 low nibbles, 16 high ones, bit k of qh as the fifth bit of code k. */
-TILE_INLINE __m256i expand_codes(pn_type type, const uint8_t *block)
-{
-    const uint8_t *qs = block + header_bytes(type);
-    __m128i v = loadu_i128(qs);
-    __m256i c = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-    c = _mm256_and_si256(c, _mm256_set1_epi8(15));
-    if (has_fifth_bit(type)) {
-        const __m256i byte_of = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
-                                                 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-        const __m256i bit_of = _mm256_set1_epi64x(0x8040201008040201ll);
-        __m256i h = _mm256_shuffle_epi8(broadcast_4(qs - 4), byte_of);
-        h = _mm256_cmpeq_epi8(_mm256_and_si256(h, bit_of), bit_of);
-        c = _mm256_or_si256(c, _mm256_and_si256(h, _mm256_set1_epi8(16)));
-    }
-    return c;
-}
 
 TILE_INLINE void unpack_scales(pn_type type, const uint8_t *const *block, float *d, float *m)
 {
@@ -55,20 +37,60 @@ TILE_INLINE void unpack_scales(pn_type type, const uint8_t *const *block, float 
 TILE_INLINE void unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
 {
     panel_rows rows;
-    rows_begin(&rows, w, row_bytes, n_rows, (size_t)block_bytes(type));
+    rows_begin(&rows, w, row_bytes, n_rows, (size_t)q32_block_bytes(type));
     for (int b = 0; b < n / 32; b++, panel += q32_panel_block(type), rows_next(&rows)) {
         for (int v = 0; v < ROW_VECS; v++) {
             if (!(b & 1)) /* a line holds two to three blocks */
-                rows_prefetch(&rows, v * LANES, (size_t)PREFETCH_BLOCKS * block_bytes(type), 1);
+                rows_prefetch(&rows, v * LANES, (size_t)PREFETCH_BLOCKS * q32_block_bytes(type), 1);
             __m256i c[8];
             #pragma GCC unroll 8
             for (int i = 0; i < LANES; i++)
-                c[i] = expand_codes(type, rows.at[v * LANES + i]);
+                c[i] = q32_codes(type, rows.at[v * LANES + i]);
             transpose_8x8(c);
             store_steps(panel, v, c, STEPS);
             unpack_scales(type, rows.at + v * LANES, (float *)(panel + Q32_D) + v * LANES,
                           (float *)(panel + Q32_M) + v * LANES);
         }
+    }
+}
+
+/* Signed codes in [-16, 15], offset by 16 as those of Q5_0; j: which 32 of a block. */
+TILE_INLINE __m256i small_codes(pn_type type, const uint8_t *block, int j)
+{
+    __m256i c = type == PN_MXFP4 ? lookup_32(e2m1_values(), block + 1)
+                : type == PN_Q1_0 ? q1_0_codes(block, j) : q2_0_codes(block, j);
+    return _mm256_add_epi8(c, _mm256_set1_epi8(16));
+}
+
+TILE_INLINE void unpack_small(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
+{
+    const size_t bytes = type == PN_MXFP4 ? 17 : 18;
+    const int parts = type == PN_Q1_0 ? 4 : type == PN_Q2_0 ? 2 : 1;
+    panel_rows rows;
+    rows_begin(&rows, w, row_bytes, n_rows, bytes);
+    for (int b = 0; b < n / 32; b++, panel += q32_panel_block(PN_Q5_0)) {
+        for (int v = 0; v < ROW_VECS; v++) {
+            const uint8_t *const *block = rows.at + v * LANES;
+            __m256i c[8];
+            float *d = (float *)(panel + Q32_D) + v * LANES;
+            if (b % parts == 0)
+                rows_prefetch(&rows, v * LANES, PREFETCH_BLOCKS * bytes, 1);
+            #pragma GCC unroll 8
+            for (int i = 0; i < LANES; i++) {
+                c[i] = small_codes(type, block[i], b % parts);
+                if (type != PN_MXFP4)
+                    d[i] = load_f16(block[i]);
+            }
+            transpose_8x8(c);
+            store_steps(panel, v, c, STEPS);
+            if (type == PN_MXFP4) {
+                __m256i e = _mm256_setr_epi32(*block[0], *block[1], *block[2], *block[3], *block[4], *block[5],
+                                              *block[6], *block[7]);
+                _mm256_store_ps(d, mx_scales(e));
+            }
+        }
+        if (b % parts == parts - 1)
+            rows_next(&rows);
     }
 }
 
@@ -135,7 +157,7 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
     acc_store(acc, n_tok, y, ldy);
 }
 
-/* ---- the four types ---------------------------------------------------------------------------------------------- */
+/* ---- the types --------------------------------------------------------------------------------------------------- */
 
 #define Q32_TYPE(name, type) \
     static size_t panel_bytes_##name(int n) { return (size_t)(n / 32) * (size_t)q32_panel_block(type); } \
@@ -150,10 +172,23 @@ Q32_TYPE(q4_1, PN_Q4_1)
 Q32_TYPE(q5_0, PN_Q5_0)
 Q32_TYPE(q5_1, PN_Q5_1)
 
+#define SMALL_TYPE(name, type) \
+    static void unpack_##name(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
+    { \
+        unpack_small(type, w, row_bytes, n_rows, n, panel); \
+    }
+
+SMALL_TYPE(mxfp4, PN_MXFP4)
+SMALL_TYPE(q1_0, PN_Q1_0)
+SMALL_TYPE(q2_0, PN_Q2_0)
+
 void pn_avx2_tiles_q32(pn_kernels *k)
 {
     tiles_set(&k->type[PN_Q4_0], TOK, panel_bytes_q4_0, unpack_q4_0, pack_bytes, pack_x, tile_q4_0);
     tiles_set(&k->type[PN_Q4_1], TOK, panel_bytes_q4_1, unpack_q4_1, pack_bytes, pack_x, tile_q4_1);
     tiles_set(&k->type[PN_Q5_0], TOK, panel_bytes_q5_0, unpack_q5_0, pack_bytes, pack_x, tile_q5_0);
     tiles_set(&k->type[PN_Q5_1], TOK, panel_bytes_q5_1, unpack_q5_1, pack_bytes, pack_x, tile_q5_1);
+    tiles_like(&k->type[PN_MXFP4], &k->type[PN_Q5_0], unpack_mxfp4);
+    tiles_like(&k->type[PN_Q1_0], &k->type[PN_Q5_0], unpack_q1_0);
+    tiles_like(&k->type[PN_Q2_0], &k->type[PN_Q5_0], unpack_q2_0);
 }

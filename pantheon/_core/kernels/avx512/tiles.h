@@ -1,7 +1,7 @@
 /* What the matrix x matrix tiles of this level share.
  *
  * One 512-bit vector holds 4 consecutive k of all 16 rows, lane = row. vpdpbusd takes the input as a broadcast memory
- * operand, so a step is one weight load and one instruction per token.
+ * operand, so a step is one weight load and one instruction per token. vpdpwssd does the same with 2 int16 numbers.
  */
 #ifndef PN_AVX512_TILES_H
 #define PN_AVX512_TILES_H
@@ -30,12 +30,25 @@ TILE_INLINE void step_512(__m512i *s, __m512i w, const uint8_t *x)
 {
     __asm__ volatile("vpdpbusd %[x]%{1to16%}, %[w], %[s]" : [s] "+v"(*s) : [w] "v"(w), [x] "m"(*(const int32_t *)x));
 }
+
+/* The same with int16 numbers, over 2 k. */
+TILE_INLINE void step_i16_512(__m512i *s, __m512i w, const uint8_t *x)
+{
+    __asm__ volatile("vpdpwssd %[x]%{1to16%}, %[w], %[s]" : [s] "+v"(*s) : [w] "v"(w), [x] "m"(*(const int32_t *)x));
+}
+
 #define KEEP_512(v) __asm__ volatile("" : "+v"(v))
 #else
 TILE_INLINE void step_512(__m512i *s, __m512i w, const uint8_t *x)
 {
     *s = _mm512_dpbusd_epi32(*s, w, broadcast_512(x));
 }
+
+TILE_INLINE void step_i16_512(__m512i *s, __m512i w, const uint8_t *x)
+{
+    *s = _mm512_dpwssd_epi32(*s, w, broadcast_512(x));
+}
+
 #define KEEP_512(v) (void)(v)
 #endif
 

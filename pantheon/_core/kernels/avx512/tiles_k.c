@@ -1,7 +1,9 @@
-/* Matrix x matrix tiles of Q4_K, Q5_K and Q6_K: super-blocks of 256 weights, exact in int32, one float step each.
+/* Matrix x matrix tiles of Q4_K, Q5_K, Q6_K and the types in its panels: super-blocks of 256 weights, exact in int32,
+ * one float step each.
  *
  * Panels: see panels.h; unpacked by avx2. Packed input: see vnni.h.
  */
+#include "pack.h"
 #include "tiles.h"
 
 enum { TOK = 12 };
@@ -79,5 +81,6 @@ void pn_avx512_tiles_k(pn_kernels *k)
 {
     k_set(&k->type[PN_Q4_K], TOK, tile_q4_k);
     k_set(&k->type[PN_Q5_K], TOK, tile_q5_k);
-    k_set(&k->type[PN_Q6_K], TOK, tile_q6_k);
+    q6_k_panels_set(k, TOK, tile_q6_k);
+    pack_set(k);
 }

@@ -1,8 +1,11 @@
-/* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0.
+/* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and those in the panels of
+ * Q5_0 and Q8_0.
  *
- * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Packed input: see vnni.h.
+ * Panels: see panels.h. Packed input: see vnni.h.
  */
+#include "pack.h"
 #include "tiles.h"
+#include "unpack_q32.h"
 
 enum { TOK = 12 };
 
@@ -41,6 +44,18 @@ TILE_INLINE void tile(pn_type type, int n_tok, const uint8_t *w, const uint8_t *
         _mm512_storeu_ps(y + (size_t)t * ldy, acc[t]);
 }
 
+#define UNPACK(name, type) \
+    static void unpack_512_##name(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel) \
+    { \
+        unpack(type, w, row_bytes, n_rows, n, panel); \
+    }
+
+UNPACK(q4_0, PN_Q4_0)
+UNPACK(q4_1, PN_Q4_1)
+UNPACK(q5_0, PN_Q5_0)
+UNPACK(q5_1, PN_Q5_1)
+UNPACK(q8_0, PN_Q8_0)
+
 TILE_UP_TO_12(tile_q4_0, PN_Q4_0, tile)
 TILE_UP_TO_12(tile_q4_1, PN_Q4_1, tile)
 TILE_UP_TO_12(tile_q5_0, PN_Q5_0, tile)
@@ -51,7 +66,13 @@ void pn_avx512_tiles_q32(pn_kernels *k)
 {
     q32_set(&k->type[PN_Q4_0], TOK, tile_q4_0);
     q32_set(&k->type[PN_Q4_1], TOK, tile_q4_1);
-    q32_set(&k->type[PN_Q5_0], TOK, tile_q5_0);
+    q5_0_panels_set(k, TOK, tile_q5_0);
     q32_set(&k->type[PN_Q5_1], TOK, tile_q5_1);
-    q8_0_set(&k->type[PN_Q8_0], TOK, tile_q8_0);
+    q8_0_panels_set(k, TOK, tile_q8_0);
+    k->type[PN_Q4_0].unpack = unpack_512_q4_0;
+    k->type[PN_Q4_1].unpack = unpack_512_q4_1;
+    k->type[PN_Q5_0].unpack = unpack_512_q5_0;
+    k->type[PN_Q5_1].unpack = unpack_512_q5_1;
+    k->type[PN_Q8_0].unpack = unpack_512_q8_0;
+    pack_set(k);
 }

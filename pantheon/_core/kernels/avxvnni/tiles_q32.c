@@ -1,4 +1,5 @@
-/* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0.
+/* Matrix x matrix tiles of the types with 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and those in the panels of
+ * Q5_0 and Q8_0.
  *
  * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Packed input: see vnni.h.
  */
@@ -48,7 +49,7 @@ void pn_avxvnni_tiles_q32(pn_kernels *k)
 {
     q32_set(&k->type[PN_Q4_0], TOK, tile_q4_0);
     q32_set(&k->type[PN_Q4_1], TOK, tile_q4_1);
-    q32_set(&k->type[PN_Q5_0], TOK, tile_q5_0);
+    q5_0_panels_set(k, TOK, tile_q5_0);
     q32_set(&k->type[PN_Q5_1], TOK, tile_q5_1);
-    q8_0_set(&k->type[PN_Q8_0], TOK, tile_q8_0);
+    q8_0_panels_set(k, TOK, tile_q8_0);
 }

@@ -1,0 +1,33 @@
+from typing import final
+
+def arena_size(
+    *,
+    n_layer: int,
+    n_embd: int,
+    n_ff: int,
+    n_head: int,
+    n_kv_head: int,
+    head_dim: int,
+    n_vocab: int,
+    n_ctx: int,
+    sliding_window: int = 0,
+    n_experts: int = 0,
+    n_experts_used: int = 0,
+) -> int: ...
+
+@final
+class Arena:
+    def __new__(cls, size: int) -> Arena: ...
+    def alloc(self, n: int) -> int | None: ...
+    def write(self, address: int, n: int) -> None: ...
+    def reset(self) -> None: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def high_water(self) -> int: ...
+    @property
+    def overrun(self) -> int: ...
+    @property
+    def debug(self) -> bool: ...
