@@ -23,6 +23,9 @@ from pantheon._core.engine cimport (
     pn_state_new,
     pn_state_new_ex,
     pn_state_reset,
+    pn_state_restore,
+    pn_state_snapshot,
+    pn_state_snapshot_bytes,
     pn_state_truncate,
 )
 from pantheon._core.sampling_params cimport pn_sampling_defaults, pn_sampling_reset

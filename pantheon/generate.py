@@ -56,6 +56,9 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
     Raises ValueError for bad arguments, ContextFullError for a prompt that does not fit; at once, not at the first
     chunk.
     """
+    if not isinstance(prompt, str):
+        prompt = list(prompt)
+    chat = bool(prompt) and isinstance(prompt[0], dict)
     ids = prompt_tokens(model, prompt)
     if not ids:
         raise ValueError("prompt: there are no tokens in it")
@@ -63,6 +66,9 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
         raise ValueError(f"max_tokens is {max_tokens}, not at least 1")
     if isinstance(stop, str):
         stop = [stop]
+    stop = list(stop)
+    if chat:
+        stop += model.tokenizer.chat_stops
     matcher = StopMatcher(stop)
     params = SamplingParams() if params is None else params
     with ExitStack() as stack:

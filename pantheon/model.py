@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from os import PathLike
@@ -25,8 +26,9 @@ def load(path: Path, config_path: str | PathLike[str] | None = None, vocab_path:
          device: str = "auto") -> Model:
     """Loads a model file by mapping it: weights are read when they are first used.
 
-    path           a GGUF file; of a split set any part
-    config_path    config.json of a safetensors model
+    path           a GGUF file, of a split set any part; a safetensors file or the .safetensors.index.json of a sharded
+                   set, with config_path; or the folder of a Hugging Face model, which holds both
+    config_path    config.json of a safetensors model; its folder has the tokenizer
     vocab_path     RWKV World vocabulary
     quantize       INT8 at load, where the architecture has it
     dies           GPU dies to place the weights on
@@ -56,25 +58,44 @@ class Model(ModelBase):
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.config = Config(self.config_fields())
-        self.arch: str = self.metadata["general.architecture"]
+        self._hf_folder: str | None = None
+        if self.container == "gguf":
+            self.arch: str = self.metadata["general.architecture"]
+        else:
+            self.arch = self.arch_name
+            config_path = options.get("config_path")
+            self._hf_folder = os.fsdecode(path) if config_path is None else os.path.dirname(os.fsdecode(config_path))
         self._tokenizer: Tokenizer | None = None
         self._template: ChatTemplate | None = None
         self._text_lock = threading.Lock()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """GGUF metadata, a read-only mapping whose values are converted when asked for."""
-        return self.gguf().metadata
+        """GGUF metadata, a read-only mapping whose values are converted when asked for; empty for safetensors."""
+        return self.gguf().metadata if self.container == "gguf" else {}
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The file's tokenizer; ValueError when the file has none or it cannot be built."""
-        from pantheon.text.tokenizer import Tokenizer
-
+        """The GGUF file's tokenizer or the Hugging Face folder's; ValueError when there is none that can be built."""
         with self._text_lock:
             if self._tokenizer is None:
-                self._tokenizer = Tokenizer(self.metadata, self.n_vocab)
+                self._tokenizer = self._build_tokenizer()
             return self._tokenizer
+
+    def _build_tokenizer(self) -> Tokenizer:
+        if self.arch == "rwkvx":
+            from pantheon.text.rwkv import WorldTokenizer
+
+            if self.vocab_path is None:
+                raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path")
+            return WorldTokenizer.from_file(self.vocab_path, self.n_vocab)
+        if self._hf_folder is None:
+            from pantheon.text.tokenizer import Tokenizer
+
+            return Tokenizer(self.metadata, self.n_vocab)
+        from pantheon.text.hf import load_tokenizer
+
+        return load_tokenizer(self._hf_folder, self.n_vocab)
 
     @property
     def chat_template(self) -> ChatTemplate:

@@ -9,6 +9,7 @@ import pantheon
 TOKENS = np.random.default_rng(7).integers(3, 250, 90).astype(np.uint32)
 OTHER = np.random.default_rng(8).integers(3, 250, 90).astype(np.uint32)
 KV_TYPES = ["f16", "f32", "q8_0", "q4_0"]
+RECURRENT = {"qwen35", "qwen35moe"}  # go back to checkpoints only
 
 
 def same(a, b):
@@ -69,7 +70,7 @@ def test_thread_counts_agree(tiny):
 
 def test_batched_sequences_are_alone(model):
     alone = [stepwise(model, TOKENS[:40]), stepwise(model, OTHER[:40])]
-    with model.new_state() as a, model.new_state(kv_type="f16") as b:
+    with model.new_state() as a, model.new_state(kv_type=a.kv_type) as b:
         batched = [model.forward_batch([TOKENS[i], OTHER[i]], [a, b]) for i in range(40)]
         assert (a.pos, b.pos) == (40, 40)
     assert same(np.stack([logits[0] for logits in batched]), alone[0])
@@ -82,9 +83,10 @@ def test_a_batch_at_different_positions(model):
     for i, state in enumerate(states):
         if i:
             model.prefill(TOKENS[:i], state)
+    checkpoints = [state.checkpoint() for state in states]
     batched = model.forward_batch(OTHER[:17], states)
     for i, state in enumerate(states):
-        state.truncate(i)
+        state.restore(checkpoints[i])
         assert same(model.forward(OTHER[i], state), batched[i])
 
 
@@ -110,19 +112,30 @@ def test_truncate_and_go_on(model, cut):
     straight = stepwise(model, TOKENS)
     with model.new_state() as state:
         model.prefill(np.concatenate([TOKENS[:cut], OTHER[:38]]), state)
+        if model.arch in RECURRENT:
+            with pytest.raises(ValueError, match="recurrent state cannot be truncated"):
+                state.truncate(cut)
+            assert state.pos == cut + 38
+            return
         state.truncate(cut)
         assert state.pos == cut
         assert same(model.prefill(TOKENS[cut:], state, all_logits=True), straight[cut:])
 
 
-def test_checkpoint_and_go_on(model):
+@pytest.mark.parametrize("cut", [0, 1, 2, 33, 64, 89])
+def test_checkpoint_and_go_on(model, cut):
+    """Back to a checkpoint twice, from further on and from a different continuation."""
     straight = stepwise(model, TOKENS)
     with model.new_state() as state:
-        model.prefill(TOKENS[:33], state)
+        if cut:
+            model.prefill(TOKENS[:cut], state)
         checkpoint = state.checkpoint()
-        model.prefill(OTHER[:38], state)
-        state.restore(checkpoint)
-        assert same(model.prefill(TOKENS[33:], state, all_logits=True), straight[33:])
+        for detour in (OTHER[:38], OTHER[40:41]):
+            model.prefill(detour, state)
+            state.restore(checkpoint)
+            assert state.pos == cut
+            assert checkpoint.valid
+        assert same(model.prefill(TOKENS[cut:], state, all_logits=True), straight[cut:])
 
 
 def test_embedding_override_equals_the_token(model):

@@ -98,7 +98,19 @@ def test_text_that_is_no_utf8_names_the_key(write):
 
 
 def test_type_table_is_the_specifications():
-    assert tensor_types() == {number: (name, block, size) for name, number, block, size in TYPES}
+    forks = {36: ("I2_S", 128, 32)}
+    assert tensor_types() == {number: (name, block, size) for name, number, block, size in TYPES} | forks
+
+
+def test_i2_s_has_its_scale_behind_the_rows(write):
+    data = bytes(range(128)) + struct.pack("<8f", 0.5, *[0] * 7)
+    path = write(gguf([], [tensor("t", [256, 2], 36)], data))
+    file = GGUFFile(path)
+    (info,) = file.tensors
+    assert (info.type, info.shape, info.nbytes) == ("I2_S", (2, 256), 160)
+    assert file.tensor("t").tobytes() == data
+    with pytest.raises(ValueError, match="tensor 't': needs 160 bytes"):
+        GGUFFile(write(path.read_bytes()[:-1]))
 
 
 @pytest.mark.parametrize("name, number, block, size", TYPES)

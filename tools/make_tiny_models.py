@@ -18,12 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from tiny import convert, reference
+from tiny import convert, qwen35, reference
 from tiny.recipes import RECIPES, Recipe
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "tiny"
 
 INT8_POSITIONS = slice(3, None, 4)  # whose int8 logits are kept
+LONG_POSITIONS = slice(31, None, 32)  # of a long prompt, whose logits are kept
 MAX_DIFF = 2e-3
 MAX_KL = 1e-6
 NOTICEABLE = 0.1  # a mistake moves some logit by at least this much: fifty times what a right engine may
@@ -31,9 +32,14 @@ NOTICEABLE = 0.1  # a mistake moves some logit by at least this much: fifty time
 
 def check_notices(recipe: Recipe, model, tokens: np.ndarray, logits: np.ndarray) -> None:
     """Raises unless each mistake that the recipe lists would change the logits clearly."""
+    wrongs = {}
     for mistake, fields in recipe.notice.items():
-        wrong = reference.build(reference.changed(recipe.config, fields))
-        wrong.load_state_dict(model.state_dict())
+        wrongs[mistake] = reference.build(reference.changed(recipe.config, fields))
+        wrongs[mistake].load_state_dict(model.state_dict())
+    for mistake, change in recipe.notice_weights.items():
+        wrongs[mistake] = reference.build(recipe.config)
+        wrongs[mistake].load_state_dict(change(model.state_dict(), model.config))
+    for mistake, wrong in wrongs.items():
         moved = float(np.abs(reference.logits(wrong, tokens) - logits).max())
         print(f"    {mistake}: moves a logit by {moved:.2f}")
         if moved < NOTICEABLE:
@@ -44,10 +50,14 @@ def make(recipe: Recipe) -> dict:
     """Writes the files of one recipe and returns its entry of the manifest."""
     model = reference.build(recipe.config)
     reference.draw_weights(model, recipe.seed)
-    data, blocks = convert.quantise(model, recipe)
+    is_qwen35 = recipe.arch.startswith("qwen35")
+    data, blocks = ({}, {}) if is_qwen35 else convert.quantise(model, recipe)
     tokens = reference.prompt(recipe)
     logits = reference.logits(model, tokens)
     arrays = {"tokens": tokens, "logits": logits}
+    if recipe.n_long:
+        arrays["long_tokens"] = reference.prompt(recipe, recipe.n_long)
+        arrays["long_logits"] = reference.logits(model, arrays["long_tokens"])[LONG_POSITIONS]
     entry = {"file": f"{recipe.name}.gguf", "arch": recipe.arch, "why": recipe.why, "seed": recipe.seed}
     print(f"{recipe.name}: logits have mean {logits.mean():.2f}, deviation {logits.std():.2f}")
     check_notices(recipe, model, tokens, logits)
@@ -62,7 +72,10 @@ def make(recipe: Recipe) -> dict:
     if recipe.short:
         arrays["short_logits"] = reference.logits(model, tokens[:recipe.short])
         entry["short"] = recipe.short
-    convert.write(model, recipe, data, OUT / entry["file"])
+    if is_qwen35:
+        qwen35.write(model, recipe, OUT / entry["file"])
+    else:
+        convert.write(model, recipe, data, OUT / entry["file"])
     np.savez_compressed(OUT / f"{recipe.name}.npz", **arrays)
     return entry
 

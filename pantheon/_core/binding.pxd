@@ -22,4 +22,5 @@ cdef class State:
     cdef pn_state *ptr(self) except NULL
     cdef pn_state *enter(self, ModelBase model, int n) except NULL
     cdef pn_state *idle(self) except NULL
+    cdef void forget(self, int pos)
     cdef void release(self) noexcept

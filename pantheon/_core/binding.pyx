@@ -19,8 +19,10 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pantheon._core.arch.ops cimport pn_arch_weights
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
 from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
+    pn_arch_name,
     pn_forward_batch,
     pn_forward_step_begin,
     pn_forward_step_poll,
@@ -37,9 +39,13 @@ from pantheon._core.engine cimport (
     pn_state_n_ctx,
     pn_state_new_ex,
     pn_state_reset,
+    pn_state_restore,
+    pn_state_snapshot,
+    pn_state_snapshot_bytes,
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
+from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_KV_F16,
@@ -79,15 +85,28 @@ cdef class ModelHandle:
 
 @cython.final
 cdef class Checkpoint:
-    """A place that a state can go back to; valid until the state is truncated or reset to before it."""
+    """A place that a state can go back to; valid until the state is reset, or truncated or restored to before it.
+
+    Where the KV cache is all of a state it holds nothing; a recurrent state is copied.
+    """
     cdef readonly int pos
     cdef readonly object state           # weak reference
+    cdef void *snapshot                  # (size,) owned; NULL: none is needed, or the checkpoint is no longer valid
+    cdef size_t size
     cdef object __weakref__
+
+    def __dealloc__(self):
+        free(self.snapshot)
+
+    cdef void drop(self) noexcept:
+        free(self.snapshot)
+        self.snapshot = NULL
+        self.size = 0
 
     @property
     def nbytes(self):
-        """Bytes held beyond the state's own: none, the cache of a transformer still has the positions."""
-        return 0
+        """Bytes held beyond the state's own; 0 once it is no longer valid."""
+        return self.size
 
     @property
     def valid(self):
@@ -182,6 +201,27 @@ cdef class ModelBase:
         return os.fsdecode(<bytes>self.ptr().path)
 
     @property
+    def arch_name(self):
+        """Name of the architecture's registry row."""
+        return pn_arch_name(self.ptr()).decode()
+
+    @property
+    def vocab_path(self):
+        """World vocabulary that load() was given, or None."""
+        cdef const char *path = pn_rwkvx_vocab_path(self.ptr())
+        return os.fsdecode(<bytes>path) if path != NULL else None
+
+    @property
+    def whole_prompts(self):
+        """Whether a prompt must be one prefill, because two give another result than one (RWKV-X in memory mode)."""
+        return pn_rwkvx_whole_prompts(self.ptr())
+
+    @property
+    def container(self):
+        """What the weights are in: "gguf" or "safetensors"."""
+        return "gguf" if (<pn_arch_weights *>self.ptr().weights).gguf != NULL else "safetensors"
+
+    @property
     def n_vocab(self):
         """Logits per token."""
         return self.ptr().config.n_vocab
@@ -223,13 +263,22 @@ cdef class ModelBase:
         return config_dict(&self.ptr().config)
 
     def gguf(self):
-        """The model's file as a GGUFFile."""
+        """The model's file as a GGUFFile; ValueError when it is none."""
+        if (<pn_arch_weights *>self.ptr().weights).gguf == NULL:
+            raise ValueError(f"{self.path}: not a GGUF file")
         return from_file((<pn_arch_weights *>self.ptr().weights).gguf, self.handle)
+
+    def safetensors(self):
+        """The model's weights as a SafetensorsFile; ValueError when they are in none."""
+        if (<pn_arch_weights *>self.ptr().weights).safetensors == NULL:
+            raise ValueError(f"{self.path}: no safetensors")
+        return safetensors_view((<pn_arch_weights *>self.ptr().weights).safetensors, self.handle)
 
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
 
-        kv_type: "f16" (default), "f32", "q8_0" or "q4_0". ValueError naming the argument; MemoryError.
+        kv_type: "f16" (default), "f32", "q8_0" or "q4_0" (default of qwen35moe unless QWEN35_KV_Q4 is 0).
+        ValueError naming the argument; MemoryError.
         """
         cdef State state = State.__new__(State)
         cdef pn_model *model = self.ptr()
@@ -439,30 +488,57 @@ cdef class State:
     def reset(self):
         """Empties the state: cache zeroed as far as it was used, position 0."""
         pn_state_reset(self.idle())
-        self.checkpoints.clear()
+        self.forget(-1)
 
     def truncate(self, int pos):
-        """Forgets the positions from pos on; ValueError unless 0 <= pos <= self.pos."""
+        """Forgets the positions from pos on; ValueError unless 0 <= pos <= self.pos, and where the state is recurrent:
+        use a checkpoint there."""
         if pn_state_truncate(self.idle(), pos) != 0:
             raise ValueError(pn_last_error().decode())
+        self.forget(pos)
+
+    cdef void forget(self, int pos):
+        """Ends the checkpoints behind pos: what their positions held is about to be overwritten."""
         for checkpoint in list(self.checkpoints):
-            if checkpoint.pos > pos:
+            if (<Checkpoint>checkpoint).pos > pos:
                 self.checkpoints.discard(checkpoint)
+                (<Checkpoint>checkpoint).drop()
 
     def checkpoint(self):
-        """Remembers where the state is now, for restore."""
+        """Remembers where the state is now, for restore. MemoryError; RuntimeError when an interrupted call left a
+        recurrent state between two positions."""
         cdef Checkpoint c = Checkpoint.__new__(Checkpoint)
-        c.pos = self.idle().pos
+        cdef pn_state *s = self.idle()
+        cdef int status
+        c.pos = s.pos
         c.state = weakref.ref(self)
+        c.size = pn_state_snapshot_bytes(s)
+        if c.size > 0:
+            c.snapshot = malloc(c.size)
+            if c.snapshot == NULL:
+                raise MemoryError(f"checkpoint of {c.size:,} bytes")
+            self.busy = True
+            with nogil:
+                status = pn_state_snapshot(s, c.snapshot)
+            self.busy = False
+            if status != 0:
+                raise RuntimeError(pn_last_error().decode())
         self.checkpoints.add(c)
         return c
 
     def restore(self, Checkpoint checkpoint not None):
         """Goes back to a checkpoint of this state; ValueError when it is another state's or no longer valid."""
-        self.idle()
+        cdef pn_state *s = self.idle()
+        cdef int status
         if checkpoint not in self.checkpoints:
             raise ValueError("the checkpoint is another state's, or the state was reset or truncated to before it")
-        self.truncate(checkpoint.pos)
+        self.busy = True
+        with nogil:
+            status = pn_state_restore(s, checkpoint.snapshot, checkpoint.pos)
+        self.busy = False
+        if status != 0:
+            raise ValueError(pn_last_error().decode())
+        self.forget(checkpoint.pos)
 
     @property
     def embd_override(self):

@@ -33,8 +33,8 @@ from pantheon._core.types cimport (
 cdef int pn_abi_version() noexcept nogil
 
 # ---- models ----
-# GIL; the caller owns the result. path is in the file system's encoding. OSError, ValueError or MemoryError naming the
-# file.
+# GIL; the caller owns the result. path is in the file system's encoding: a GGUF file, a safetensors file or index, or
+# the folder of a Hugging Face model. OSError, ValueError or MemoryError naming the file.
 cdef pn_model *pn_load(const char *path) except NULL
 cdef pn_model *pn_load_ex(const char *path, const pn_load_opts *opts) except NULL
 # GIL. Also records the GPU dies (n_dies,) that the weights are to be placed on, before anything is uploaded; dies may
@@ -42,6 +42,8 @@ cdef pn_model *pn_load_ex(const char *path, const pn_load_opts *opts) except NUL
 cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL
 # GIL. All states of the model must have been freed; NULL is allowed.
 cdef void pn_model_free(pn_model *model) noexcept
+# nogil. Registry name of the model's architecture, static.
+cdef const char *pn_arch_name(const pn_model *model) noexcept nogil
 # nogil. The CPU forward of an architecture; NULL for a number that is none.
 cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil
 # nogil. Ranks that take part in this model's runs, 1..256, the caller included.
@@ -58,6 +60,12 @@ cdef void pn_state_reset(pn_state *state) noexcept nogil
 cdef void pn_state_free(pn_state *state) noexcept nogil
 # nogil. Forgets the positions from pos on; 0, or -1 when pos is not in 0..state.pos or the architecture cannot go back.
 cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil
+# nogil. Going back to where a state has been. A snapshot is pn_state_snapshot_bytes long, 0 where the KV cache is all;
+# it brings the state back to the position that it was taken at, as long as the cache still holds the positions before
+# it: restoring an earlier one, truncating to before it or a reset ends it. 0 or -1.
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil
 # nogil. Positions that fit; KV type in use; bytes held.
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil
 cdef pn_kv_type pn_state_kv_type(const pn_state *state) noexcept nogil

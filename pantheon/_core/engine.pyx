@@ -5,14 +5,23 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, strdup
 
-from pantheon._core.arch.llama cimport pn_llama_ops
-from pantheon._core.arch.phi cimport pn_phi_ops
+from pantheon._core.arch.llama cimport pn_llama_load_safetensors, pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.arch.phi cimport pn_phi_ops
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
+from pantheon._core.bounded_json cimport json_file
+from pantheon._core.config_hf cimport hf_architecture
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.report cimport pn_set_error
+from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
+from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
+    PN_ARCH_BITNET,
+    PN_ARCH_BITNET_25,
+    PN_ARCH_BITNET_B158,
     PN_ARCH_COUNT,
     PN_ARCH_LLAMA,
     PN_ARCH_MISTRAL,
@@ -23,6 +32,9 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN2MOE,
     PN_ARCH_QWEN3,
     PN_ARCH_QWEN3MOE,
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
+    PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -56,6 +68,12 @@ registry[5] = pn_llama_ops(b"qwen2moe", PN_ARCH_QWEN2MOE, PN_ROPE_NEOX)
 registry[6] = pn_llama_ops(b"qwen3moe", PN_ARCH_QWEN3MOE, PN_ROPE_NEOX)
 registry[7] = pn_phi_ops(b"phi2", PN_ARCH_PHI2)
 registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
+registry[9] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
+registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
+registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
+registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
+registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
+registry[14] = pn_rwkvx_ops()
 
 
 cdef inline int row(pn_arch arch) noexcept nogil:
@@ -84,6 +102,10 @@ cdef int pn_abi_version() noexcept nogil:
 
 cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
     return registry[row(arch)].forward if 0 <= row(arch) < PN_ARCH_COUNT else NULL
+
+
+cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
+    return ops_of(model).name
 
 
 def architectures():
@@ -134,6 +156,7 @@ cdef bint has_experts(const gguf_file *f) except -1:
 cdef int load_gguf(pn_model *model, str path) except -1:
     cdef gguf_file *f = gguf_open(path)
     cdef const pn_arch_ops *ops
+    cdef pn_source source = source_gguf(f)
     try:
         arch = gguf_get_str(f, b"general.architecture")
         if arch is None:
@@ -142,7 +165,7 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         if ops == NULL:
             raise ValueError(f"{path}: architecture {arch!r} is unknown; known: {', '.join(architectures())}")
         model.config.arch = ops.arch
-        ops.load(model, ops, f, path)
+        ops.load(model, ops, &source, path)
     except BaseException:
         gguf_close(f)
         raise
@@ -151,6 +174,84 @@ cdef int load_gguf(pn_model *model, str path) except -1:
     model.tokenizer = f.tokenizer
     model.chat_style = chat_style(f)
     return 0
+
+
+# ---- Hugging Face folders and safetensors files ----
+
+def hf_weights(folder):
+    """The file to open for a Hugging Face folder: the index of a sharded set, else the one safetensors file."""
+    for name in ("model.safetensors.index.json", "model.safetensors"):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return path
+    raise FileNotFoundError(2, "no model.safetensors and no model.safetensors.index.json in this folder", folder)
+
+
+def is_safetensors(path):
+    """Whether a path is to be read as safetensors: by its name or, for any other name, by its first bytes."""
+    if path.endswith((".safetensors", ".safetensors.index.json")):
+        return True
+    with open(path, "rb") as file:
+        head = file.read(9)
+    return len(head) == 9 and head[8:] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32
+
+
+cdef int pn_llama_load_hf_tokenizer(pn_model *model, str folder) except -1:
+    """The tokenizer itself is built by the text layer on first use; here only whether there is a chat template."""
+    model.tokenizer = NULL
+    model.chat_style = PN_CHAT_NONE
+    if os.path.exists(os.path.join(folder, "chat_template.jinja")):
+        model.chat_style = PN_CHAT_TEMPLATE
+    else:
+        path = os.path.join(folder, "tokenizer_config.json")
+        if os.path.exists(path):
+            settings = json_file(path, 64, 4 << 20, 64 << 20)
+            if isinstance(settings, dict) and settings.get("chat_template"):
+                model.chat_style = PN_CHAT_TEMPLATE
+    return 0
+
+
+cdef int load_hf(pn_model *model, str path, str config_path) except -1:
+    cdef const pn_arch_ops *ops
+    cdef safetensors_file *f
+    config = json_file(config_path, 64, 1 << 20, 16 << 20)
+    if not isinstance(config, dict):
+        raise ValueError(f"{config_path}: not a JSON object")
+    ops = ops_named(hf_architecture(config, config_path))
+    f = safetensors_open(path)
+    try:
+        pn_llama_load_safetensors(model, ops, f, config, path, config_path)
+    except BaseException:
+        safetensors_close(f)
+        raise
+    (<pn_arch_weights *>model.weights).safetensors = f
+    model.forward = ops.forward
+    pn_llama_load_hf_tokenizer(model, os.path.dirname(config_path))
+    return 0
+
+
+cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, const pn_load_opts *opts) except -1:
+    """Branches on the container: safetensors with a config.json, safetensors alone (RWKV-X), GGUF."""
+    if os.path.isdir(path) and config_path is None and os.path.exists(os.path.join(path, "config.json")):
+        config_path = os.path.join(path, "config.json")
+    if os.path.isdir(path) and config_path is not None:
+        path = hf_weights(path)
+    if os.path.isfile(path) and is_safetensors(path):
+        if config_path is not None:
+            if vocab_path is not None:
+                raise ValueError(f"{path}: vocab_path belongs to RWKV-X models, which have no config_path")
+            return load_hf(model, path, config_path)
+        pn_rwkvx_load(model, path, opts)
+        model.forward = ops_of(model).forward
+        return 0
+    if config_path is not None or vocab_path is not None:
+        raise ValueError(f"{path}: config_path and vocab_path belong to safetensors models")
+    return load_gguf(model, path)
+
+
+cdef str path_text(const char *path):
+    """The path as str; None for NULL."""
+    return None if path == NULL else os.fsdecode(<bytes>path)
 
 
 cdef int record_dies(pn_model *model, const int *dies, int n_dies) except -1:
@@ -177,11 +278,9 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         if model.path == NULL:
             raise MemoryError()
         record_dies(model, dies, n_dies)
-        if opts != NULL and (opts.config_path != NULL or opts.vocab_path != NULL):
-            raise ValueError(f"{name}: config_path and vocab_path belong to safetensors models, "
-                             "which this version does not read")
-        load_gguf(model, name)
-        if opts != NULL and opts.quantize:
+        load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
+                  path_text(opts.vocab_path if opts != NULL else NULL), opts)
+        if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         model.pool = fw_pool_get()
         pn_model_set_threads(model, default_threads())
@@ -201,13 +300,15 @@ cdef pn_model *pn_load(const char *path) except NULL:
 
 cdef void pn_model_free(pn_model *model) noexcept:
     cdef gguf_file *f = NULL
+    cdef safetensors_file *s = NULL
     if model == NULL:
         return
     if model.weights != NULL:
         f = (<pn_arch_weights *>model.weights).gguf
+        s = (<pn_arch_weights *>model.weights).safetensors
         ops_of(model).unload(model)
-    if f != NULL:
-        gguf_close(f)
+    gguf_close(f)
+    safetensors_close(s)
     free(model.path)
     free(model)
 
@@ -260,6 +361,21 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
         pn_set_error(b"cannot truncate to position %lld: the state holds %lld", pos, state.pos)
         return -1
     return ops_of_state(state).state_truncate(state, pos)
+
+
+cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
+
+
+cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_snapshot(state, out) if ops.state_snapshot != NULL else 0
+
+
+cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of_state(state)
+    return ops.state_restore(state, snapshot, pos) if ops.state_restore != NULL else pn_state_truncate(state, pos)
 
 
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:

@@ -1,4 +1,7 @@
-"""The table of tensor types. Numbers without a row were withdrawn from the format, or belong to forks of it."""
+"""The table of tensor types. Numbers without a row were withdrawn from the format, or belong to forks of it.
+
+I2_S is a fork's: 32 bytes follow a tensor's rows, of which the first four are its f32 scale.
+"""
 from libc.stdint cimport uint32_t
 
 
@@ -15,8 +18,8 @@ cdef extern from *:
         [23] = {"IQ4_XS", 256, 136}, [24] = {"I8", 1, 1},         [25] = {"I16", 1, 2},
         [26] = {"I32", 1, 4},        [27] = {"I64", 1, 8},        [28] = {"F64", 1, 8},
         [29] = {"IQ1_M", 256, 56},   [30] = {"BF16", 1, 2},       [34] = {"TQ1_0", 256, 54},
-        [35] = {"TQ2_0", 256, 66},   [39] = {"MXFP4", 32, 17},    [40] = {"NVFP4", 64, 36},
-        [41] = {"Q1_0", 128, 18},    [42] = {"Q2_0", 64, 18},
+        [35] = {"TQ2_0", 256, 66},   [36] = {"I2_S", 128, 32},    [39] = {"MXFP4", 32, 17},
+        [40] = {"NVFP4", 64, 36},    [41] = {"Q1_0", 128, 18},    [42] = {"Q2_0", 64, 18},
     };
     enum { PN_GGML_TYPES = sizeof pn_ggml_types / sizeof pn_ggml_types[0] };
     """

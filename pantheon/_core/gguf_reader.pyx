@@ -172,7 +172,7 @@ cdef class GGUFFile:
         """A read-only array over the tensor in the file; KeyError when there is none of that name.
 
         F32, F16, F64 and integers: the type's dtype, shape as in TensorInfo. BF16 and block types: uint8, the last
-        dimension being the bytes of a row.
+        dimension being the bytes of a row; I2_S: uint8 without dimensions, its scale behind the rows.
         """
         cdef gguf_file *f = self.file()
         cdef tm_tensor *t = NULL
@@ -185,6 +185,8 @@ cdef class GGUFFile:
         data.t = t
         shape = shape_of(t)
         dtype = DTYPES.get((<bytes> ggml_type(t.type).name).decode("ascii"))
+        if t.type == 36:                 # I2_S: rows, then the scale
+            return np.frombuffer(data, np.uint8)
         if dtype is None:
             return np.frombuffer(data, np.uint8).reshape(shape[:len(shape) - 1] + (t.nb[1],))
         return np.frombuffer(data, dtype).reshape(shape)

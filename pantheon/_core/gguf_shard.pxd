@@ -24,4 +24,4 @@ cdef const gguf_kv *gguf_shard_find(const gguf_shard *s, const char *key) noexce
 
 
 cdef inline size_t tensor_bytes(const tm_tensor *t) noexcept nogil:
-    return t.nb[3] * <size_t> t.ne[3]
+    return t.nb[3] * <size_t> t.ne[3] + (32 if t.type == 36 else 0)    # I2_S: its scale follows

@@ -37,7 +37,7 @@ cdef enum:
 
 # Numbers that a file may carry and no reader of the plain format can know.
 WITHDRAWN = {4: "Q4_2, withdrawn", 5: "Q4_3, withdrawn", 31: "Q4_0_4_4, withdrawn", 32: "Q4_0_4_8, withdrawn",
-             33: "Q4_0_8_8, withdrawn", 36: "i2_s, only in BitNet forks", 37: "IQ4_NL_4_8, withdrawn",
+             33: "Q4_0_8_8, withdrawn", 37: "IQ4_NL_4_8, withdrawn",
              38: "IQ4_NL_8_8, withdrawn"}
 CUT_SHORT = "the file is damaged, or its download is incomplete"
 

@@ -12,7 +12,7 @@ from pantheon._core.tensor cimport pn_matrix
 from pantheon._core.types cimport fw_pool
 
 cdef enum:
-    GROUP_MAX = 3                        # matrices of a group
+    GROUP_MAX = 4                        # matrices of a group
     TOKENS_ALIGN = 12                    # ranks split tokens at multiples of this: of every tile's token count
 
 cdef struct pn_group:
@@ -22,6 +22,7 @@ cdef struct pn_group:
     bint kinds[PN_ACT_KINDS]             # forms of the input that are read without tiles
     int form[GROUP_MAX]                  # packed form that each matrix reads; -1: it has no tiles
     int n_forms
+    bint scattered                       # a rank's share of a single-token product is no range of rows
     int form_of[GROUP_MAX]               # the matrix whose pack_x makes form i
 
 cdef struct pn_team:                     # one rank's view of a run

@@ -6,6 +6,7 @@ from pantheon._core.kernels.table cimport (
     PN_ACT_F32,
     PN_ACT_KINDS,
     PN_ACT_Q32,
+    PN_ACT_ROW,
     PN_PANEL,
     pn_act,
     pn_type_ops,
@@ -54,6 +55,7 @@ cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil:
     g.cols = m.cols
     g.n += 1
     g.kinds[<int>m.ops.act] = True
+    g.scattered = g.scattered or m.ops.packed_rows > 0
     g.form[slot] = -1
     if m.ops.tile == NULL:
         return
@@ -112,12 +114,14 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
         act.f = x.f
         if k == <int>PN_ACT_F32 or not wanted:
             continue
-        block = 32 if k == <int>PN_ACT_Q32 else 256
+        block = 32 if k == <int>PN_ACT_Q32 else x.n if k == <int>PN_ACT_ROW else 256
         act.q = <int8_t *>carve(base, &used, n * n_tok)
         act.d = <float *>carve(base, &used, n // block * n_tok * sizeof(float))
         if k == <int>PN_ACT_Q32:
             act.s = <float *>carve(base, &used, n // 32 * n_tok * sizeof(float))
             act.bsum = <int32_t *>carve(base, &used, n // 32 * n_tok * sizeof(int32_t))
+        elif k == <int>PN_ACT_ROW:
+            act.bsum = <int32_t *>carve(base, &used, n_tok * sizeof(int32_t))
         else:
             act.sum = <int16_t *>carve(base, &used, n // 16 * n_tok * sizeof(int16_t))
     for k in range(GROUP_MAX if n_tok > 1 else 0):
@@ -169,6 +173,39 @@ cdef inline int stream_rows(int rows) noexcept nogil:
     return g - 1 if g > 1 and g % 2 == 0 else g
 
 
+cdef inline int stored_rows(const pn_matrix *m) noexcept nogil:
+    """Rows as they lie in memory; a packed one holds several."""
+    return m.rows if m.ops.packed_rows == 0 else (m.rows + m.ops.packed_rows - 1) // m.ops.packed_rows
+
+
+cdef void scale_products(const pn_matrix *m, const pn_act *x, int t0, int t1, int r0, int r1, float *y,
+                         size_t ldy) noexcept nogil:
+    """Turns the sums of rows [r0, r1) into products, for types whose scales are not in their blocks."""
+    cdef int r, t
+    cdef float scale
+    for t in range(t0, t1):
+        scale = m.scale if m.scale != 0 else 1.0
+        if m.ops.act == PN_ACT_ROW:
+            scale *= x.d[t]
+        for r in range(r0, r1):
+            y[(t - t0) * ldy + r] *= scale
+
+
+cdef void packed_product(const pn_matrix *m, const pn_act *x, int s0, int s1, float *y, size_t ldy) noexcept nogil:
+    """Stored rows [s0, s1), each of which holds packed_rows rows that lie stored_rows apart, times every token."""
+    cdef float several[8]
+    cdef int s, t, i, r, apart = stored_rows(m)
+    cdef float scale
+    for s in range(s0, s1):
+        for t in range(x.n_tok):
+            m.ops.dot1(m.data + <size_t>s * m.row_bytes, x, t, several)
+            scale = m.scale * x.d[t]
+            for i in range(m.ops.packed_rows):
+                r = i * apart + s
+                if r < m.rows:
+                    y[t * ldy + r] = several[i] * scale
+
+
 cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r0, int r1, float *y,
                       size_t ldy) noexcept nogil:
     """8 streams far apart, then what is left."""
@@ -186,6 +223,8 @@ cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r
         for t in range(t0, t1):
             m.ops.dot1(m.data + <size_t>r * m.row_bytes, x, t, y + (t - t0) * ldy + r)
         r += 1
+    if m.scale != 0 or m.ops.act == PN_ACT_ROW:
+        scale_products(m, x, t0, t1, r0, r1, y, ldy)
 
 
 cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept nogil:
@@ -211,11 +250,18 @@ cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uin
                     y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
         packed += aligned(ops.pack_bytes(m.cols, ops.tile_tok))
         t += n
+    if m.scale != 0:                     # types with tiles have their inputs' scales in them
+        scale_products(m, NULL, 0, n_tok, r0, r0 + n_rows, y, ldy)
 
 
 cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
                         size_t ldy) noexcept nogil:
-    """One panel of PN_PANEL rows times every token."""
+    """One panel of PN_PANEL rows times every token; of a packed matrix as many, which do not lie together."""
+    cdef int step
+    if m.ops.packed_rows > 0:
+        step = PN_PANEL // m.ops.packed_rows
+        packed_product(m, &x.act[<int>m.ops.act], p * step, min((p + 1) * step, stored_rows(m)), y, ldy)
+        return
     if form < 0:
         matrix_rows(m, &x.act[<int>m.ops.act], 0, x.n_tok, p * PN_PANEL, min(p * PN_PANEL + <int>PN_PANEL, m.rows), y,
                     ldy)
@@ -237,7 +283,10 @@ cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float
     cdef pn_counter *counter
     if x.n_tok == 1:
         for i in range(g.n):
-            team_range(team, g.m[i].rows, 8, &r0, &r1)
+            team_range(team, stored_rows(&g.m[i]), 8, &r0, &r1)
+            if g.m[i].ops.packed_rows > 0:
+                packed_product(&g.m[i], &x.act[<int>g.m[i].ops.act], r0, r1, y[i], ldy[i])
+                continue
             matrix_rows(&g.m[i], &x.act[<int>g.m[i].ops.act], 0, 1, r0, r1, y[i], ldy[i])
         return
     counter = team_counter(team)
@@ -253,7 +302,7 @@ cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil:
     cdef int r0, r1, s, line, rows
     cdef const uint8_t *stream
-    team_range(team, g.m[0].rows, 8, &r0, &r1)
+    team_range(team, stored_rows(&g.m[0]), 8, &r0, &r1)
     rows = stream_rows(r1 - r0)
     for s in range(8 if rows > 0 else 0):
         stream = g.m[0].data + (<size_t>r0 + <size_t>s * rows) * g.m[0].row_bytes

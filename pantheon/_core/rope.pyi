@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,3 +19,4 @@ def rope_table(
     high_freq: float = 4.0,
     factors: ArrayLike | None = None,
 ) -> tuple[NDArray[np.float64], float]: ...
+def mrope_table(dims: int, base: float, sections: Sequence[int], pos: Sequence[int]) -> NDArray[np.float32]: ...

@@ -77,13 +77,25 @@ cdef void rope_free(pn_rope *r) noexcept nogil:
     r.freq = NULL
 
 
+cdef inline void turn(const pn_rope *r, int p, int pos, float *cs) noexcept nogil:
+    cdef double angle = pos * r.freq[p]
+    cs[2 * p] = <float>(cos(angle) * r.factor)
+    cs[2 * p + 1] = <float>(sin(angle) * r.factor)
+
+
 cdef void rope_angles(const pn_rope *r, int pos, float *cs) noexcept nogil:
     cdef int p
-    cdef double angle
     for p in range(r.n_pair):
-        angle = pos * r.freq[p]
-        cs[2 * p] = <float>(cos(angle) * r.factor)
-        cs[2 * p + 1] = <float>(sin(angle) * r.factor)
+        turn(r, p, pos, cs)
+
+
+cdef void mrope_angles(const pn_rope *r, const int *sections, const int *pos, float *cs) noexcept nogil:
+    cdef int p, axis
+    for p in range(r.n_pair):
+        axis = p % 3
+        if axis != 0 and p >= 3 * sections[axis]:
+            axis = 0
+        turn(r, p, pos[axis], cs)
 
 
 SCALINGS = {"none": PN_ROPE_SCALING_NONE, "linear": PN_ROPE_SCALING_LINEAR, "yarn": PN_ROPE_SCALING_YARN,
@@ -121,3 +133,21 @@ def rope_table(int dims, double base, str scaling="none", double factor=1.0, int
     table = np.array([r.freq[p] for p in range(r.n_pair)])
     rope_free(&r)
     return table, float(r.factor)
+
+
+def mrope_table(int dims, double base, sections, pos):
+    """(dims / 2, 2) float32 cos and sin of interleaved M-RoPE at pos = (text, row, column)."""
+    cdef pn_config c
+    cdef pn_rope r
+    cdef int[3] axes = sections
+    cdef int[3] at = pos
+    cdef float[:, ::1] cs = np.empty((dims // 2, 2), np.float32)
+    memset(&c, 0, sizeof(c))
+    c.rope_dims = dims
+    c.rope_base = base
+    c.rope_attn_factor = 1.0
+    rope_init(&r, &c, NULL)
+    if r.n_pair > 0:
+        mrope_angles(&r, axes, at, &cs[0, 0])
+    rope_free(&r)
+    return np.asarray(cs)

@@ -1,10 +1,21 @@
 """Weights as the forward passes see them (see tensor.pxd for the contract)."""
-from libc.stdint cimport uint8_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+import math
 
-from pantheon._core.gguf cimport gguf_file, gguf_tensor
-from pantheon._core.kernels.table cimport PN_ACT_F32, PN_F32, PN_TYPE_COUNT, pn_kernels_active, pn_type_ops
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from pantheon._core.kernels.table cimport (
+    PN_ACT_F32,
+    PN_F32,
+    PN_I2_S,
+    PN_TQ2_0,
+    PN_TYPE_COUNT,
+    pn_kernels_active,
+    pn_type_ops,
+)
+from pantheon._core.source cimport pn_source, source_name, source_tensor
+from pantheon._core.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
 
 
@@ -25,17 +36,35 @@ cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except 
     raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
 
 
-cdef bint tensor_present(const gguf_file *f, str name):
-    return gguf_tensor(f, name.encode()) != NULL
+cdef bint tensor_present(const pn_source *f, str name):
+    return source_tensor(f, name) != NULL
 
 
-cdef int stack_load(pn_matrix *m, size_t *step, const gguf_file *f, str path, str name, int n, int rows, int cols,
+cdef int check_ternary(pn_matrix *m, const tm_tensor *t, str path, str name) except -1:
+    """Ternary types: every code stands for a weight; I2_S has its scale behind the rows."""
+    cdef int64_t bad
+    cdef size_t n_blocks = <size_t>t.ne[2] * <size_t>t.ne[1] * <size_t>(t.ne[0] // m.ops.block)
+    with nogil:
+        bad = ternary_bad_block(m.data, n_blocks, m.ops.block_bytes, 32 if t.type == <int>PN_I2_S else 64)
+    if bad >= 0:
+        raise ValueError(f"{path}: tensor {name} holds code 3 in block {bad}, which is no ternary weight")
+    if t.type == <int>PN_I2_S:
+        memcpy(&m.scale, m.data + <size_t>t.ne[2] * t.nb[2], sizeof(float))
+        if not (math.isfinite(m.scale) and m.scale > 0):
+            raise ValueError(f"{path}: tensor {name} has the scale {m.scale}, not a finite number above 0")
+        if m.cols > 131072:
+            raise ValueError(f"{path}: tensor {name} has {m.cols} columns, too many for a ternary one")
+    return 0
+
+
+cdef int stack_load(pn_matrix *m, size_t *step, const pn_source *f, str path, str name, int n, int rows, int cols,
                     str shape, bint optional) except -1:
-    cdef tm_tensor *t = gguf_tensor(f, name.encode())
+    cdef tm_tensor *t = source_tensor(f, name)
     memset(m, 0, sizeof(pn_matrix))
+    if t == NULL and optional:
+        return 0
+    name = source_name(f, name)
     if t == NULL:
-        if optional:
-            return 0
         raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
     if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != n or t.ne[3] != 1:
         raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
@@ -47,15 +76,17 @@ cdef int stack_load(pn_matrix *m, size_t *step, const gguf_file *f, str path, st
     m.rows = rows
     m.cols = cols
     step[0] = t.nb[2]
+    if t.type == <int>PN_I2_S or t.type == <int>PN_TQ2_0:
+        check_ternary(m, t, path, name)
     return 1
 
 
-cdef int matrix_load(pn_matrix *m, const gguf_file *f, str path, str name, int rows, int cols, bint optional) except -1:
+cdef int matrix_load(pn_matrix *m, const pn_source *f, str path, str name, int rows, int cols, bint optional) except -1:
     cdef size_t step
     return stack_load(m, &step, f, path, name, 1, rows, cols, f"({rows}, {cols})", optional)
 
 
-cdef int matrix_stack_load(pn_matrix *m, size_t *step, const gguf_file *f, str path, str name, int n, int rows,
+cdef int matrix_stack_load(pn_matrix *m, size_t *step, const pn_source *f, str path, str name, int n, int rows,
                            int cols, bint optional) except -1:
     return stack_load(m, step, f, path, name, n, rows, cols, f"({n}, {rows}, {cols})", optional)
 
@@ -67,23 +98,36 @@ cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
     return view
 
 
-cdef const float *vector_load(pn_owned *owned, const gguf_file *f, str path, str name, int n,
+cdef const float *values_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols, str shape,
                               bint optional) except? NULL:
-    cdef tm_tensor *t = gguf_tensor(f, name.encode())
+    cdef tm_tensor *t = source_tensor(f, name)
     cdef const pn_type_ops *ops
     cdef float *copy
+    cdef int r
+    if t == NULL and optional:
+        return NULL
+    name = source_name(f, name)
     if t == NULL:
-        if optional:
-            return NULL
-        raise ValueError(f"{path}: tensor {name} of shape ({n},) is missing")
-    if t.ne[0] != n or t.ne[1] != 1 or t.ne[2] != 1 or t.ne[3] != 1:
-        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected ({n},)")
+        raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
+    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
+        raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
     if t.type == <int>PN_F32 and <size_t>t.data % sizeof(float) == 0:
         return <const float *>t.data
     ops = type_ops(t, path, name)
-    copy = <float *>owned_calloc(owned, n * sizeof(float))
-    ops.dequant(<const uint8_t *>t.data, copy, n)
+    copy = <float *>owned_calloc(owned, <size_t>rows * cols * sizeof(float))
+    for r in range(rows):
+        ops.dequant(<const uint8_t *>t.data + r * t.nb[1], copy + <size_t>r * cols, cols)
     return copy
+
+
+cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str name, int n,
+                              bint optional) except? NULL:
+    return values_load(owned, f, path, name, 1, n, f"({n},)", optional)
+
+
+cdef const float *table_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols,
+                             bint optional) except? NULL:
+    return values_load(owned, f, path, name, rows, cols, f"({rows}, {cols})", optional)
 
 
 cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1:

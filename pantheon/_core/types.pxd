@@ -19,7 +19,13 @@ ctypedef enum pn_arch:                   # one value per registry row
     PN_ARCH_QWEN3MOE = 6
     PN_ARCH_PHI2 = 7
     PN_ARCH_PHI3 = 8
-    PN_ARCH_COUNT = 9
+    PN_ARCH_BITNET = 9                   # 1bitLLM's: SiLU
+    PN_ARCH_BITNET_B158 = 10             # Microsoft's: squared ReLU
+    PN_ARCH_BITNET_25 = 11               # the same under a fork's name
+    PN_ARCH_QWEN35 = 12
+    PN_ARCH_QWEN35MOE = 13
+    PN_ARCH_RWKVX = 14
+    PN_ARCH_COUNT = 15
 
 ctypedef enum pn_chat_style:
     PN_CHAT_NONE = 0
@@ -31,7 +37,7 @@ ctypedef enum pn_chat_style:
     PN_CHAT_RWKV = 6
 
 ctypedef enum pn_kv_type:
-    PN_KV_DEFAULT = 0                    # f16
+    PN_KV_DEFAULT = 0                    # f16; for qwen35moe q4_0 unless QWEN35_KV_Q4 is 0
     PN_KV_F16 = 1
     PN_KV_F32 = 2
     PN_KV_Q8_0 = 3
@@ -110,8 +116,8 @@ cdef extern from *:
     ctypedef struct ft_tokenizer:
         pass
 
-# One token through the model: (n_vocab,) f32 logits in the state's arena, valid until the state's next forward. NULL on
-# error, with the text in pn_last_error(). The GIL is not needed.
+# One token through the model: (n_vocab,) f32 logits in the state's memory, valid until the state's next forward. NULL
+# on error, with the text in pn_last_error(). The GIL is not needed.
 ctypedef tm_tensor *(*pn_forward_fn)(pn_model *model, uint32_t token, pn_state *state) noexcept nogil
 
 cdef struct pn_load_opts:

@@ -24,7 +24,8 @@ Ctrl-C stops an answer."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL",
-                        help="a GGUF file or a known name (default: the default model, fetched on first use)")
+                        help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
+                             "model, fetched on first use)")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     options.add_generation_arguments(parser, MAX_TOKENS)
     options.add_sampling_arguments(parser)

@@ -16,7 +16,8 @@ SUMMARY = "show a model's configuration, its tensors by type and the memory it n
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL",
-                        help="a GGUF file or a known name (default: the default model, fetched on first use)")
+                        help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
+                             "model, fetched on first use)")
     parser.add_argument("--ctx", type=options.count, action="append", metavar="N",
                         help="context to state the memory for; may be given several times (default: the model's, at "
                              "most 4096)")
@@ -41,17 +42,15 @@ def collect(model: "pantheon.Model", contexts: Iterable[int | None], kv_types: I
         "path": model.path,
         "arch": model.arch,
         "config": model.config,
-        "tensors": tensors_by_type(model.path),
+        "tensors": tensors_by_type(model),
         "states": [_state(model, n_ctx, kv_type) for n_ctx in contexts for kv_type in kv_types],
     }
 
 
-def tensors_by_type(path: str) -> list[dict[str, Any]]:
-    """Per weight type of a GGUF file or split set: tensors, their elements and bytes; most bytes first."""
-    from pantheon._core.gguf_reader import GGUFFile
-
+def tensors_by_type(model: "pantheon.Model") -> list[dict[str, Any]]:
+    """Per weight type of a model's files: tensors, their elements and bytes; most bytes first."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    with GGUFFile(path) as file:
+    with model.gguf() if model.container == "gguf" else model.safetensors() as file:
         for tensor in file.tensors:
             entry = sums[tensor.type]
             entry[0] += 1

@@ -60,7 +60,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument("--ctx", type=count, metavar="N",
                        help="positions of the context (default: the model's, at most 4096)")
-    group.add_argument("--kv", choices=KV_TYPES, help="type of the key/value cache (default: f16)")
+    group.add_argument("--kv", choices=KV_TYPES, help="type of the key/value cache (default: f16; q4_0 for qwen35moe)")
     group.add_argument("-t", "--threads", type=count, metavar="N", help="threads (default: see `pantheon doctor`)")
 
 

@@ -17,7 +17,8 @@ MAX_TOKENS = 512
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "pantheon run [options] [MODEL] PROMPT"
     parser.add_argument("model_and_prompt", nargs="+", metavar="[MODEL] PROMPT",
-                        help="a GGUF file or a known name (default: the default model, fetched on first use), then the "
+                        help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
+                             "model, fetched on first use), then the "
                              "prompt; - reads the prompt from stdin")
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
     parser.add_argument("--system", metavar="TEXT", help="system message")

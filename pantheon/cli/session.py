@@ -84,8 +84,15 @@ class Session:
             timing.prompt_seconds = (end if first is None else first) - begin
             timing.answer_seconds = 0.0 if first is None else end - first
             if self.state.pos > len(known):
-                self.state.truncate(len(known))
+                self._cut(len(known))
             self.tokens = known[:self.state.pos]
+
+    def _cut(self, pos: int) -> None:
+        """Cuts the state back to pos or, where it cannot go back there, empties it."""
+        try:
+            self.state.truncate(pos)
+        except ValueError:
+            self.state.reset()
 
     def _keep(self, prompt: list[int]) -> int:
         """Cuts the state back to what it shares with prompt; returns how many tokens that is.
@@ -97,7 +104,6 @@ class Session:
             if ours != theirs:
                 break
             keep += 1
-        if keep < len(self.tokens):
-            self.state.truncate(keep)
-            self.tokens = self.tokens[:keep]
-        return keep
+        self._cut(0 if self.model.whole_prompts else keep)
+        self.tokens = self.tokens[:self.state.pos]
+        return self.state.pos

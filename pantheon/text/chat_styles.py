@@ -44,7 +44,17 @@ PHI3 = """\
 {%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- endif -%}
 """
 
-STYLES = {"chatml": CHATML, "llama3": LLAMA3, "mistral": MISTRAL, "phi3": PHI3}
+# Turns end with an empty line, so there is none within a message.
+RWKV = """\
+{%- for message in messages -%}
+{%- set text = message.content | trim | replace('\\r\\n', '\\n') -%}
+{%- set text = text | replace('\\n\\n\\n\\n', '\\n\\n') | replace('\\n\\n\\n', '\\n\\n') | replace('\\n\\n', '\\n') -%}
+{{ message.role | capitalize + ': ' + text + '\\n\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'Assistant:' }}{%- endif -%}
+"""
+
+STYLES = {"chatml": CHATML, "llama3": LLAMA3, "mistral": MISTRAL, "phi3": PHI3, "rwkv": RWKV}
 _MARKERS = (
     ("chatml", (b"<|im_start|>", b"<|im_end|>")),
     ("llama3", (b"<|start_header_id|>", b"<|end_header_id|>", b"<|eot_id|>")),
@@ -54,6 +64,8 @@ _MARKERS = (
 
 
 def detect_chat_style(vocab: Vocab) -> str | None:
-    """Name of the built-in style whose markers are all tokens of vocab, or None."""
+    """Name of the built-in style whose markers are all tokens of vocab, or None; RWKV has words for markers."""
+    if vocab.model == "rwkv":
+        return "rwkv"
     texts = set(vocab.texts)
     return next((style for style, markers in _MARKERS if texts.issuperset(markers)), None)

@@ -19,14 +19,17 @@ _PHI3_KEEPS_SPACE = (b"<unk>", b"<s>", b"<|endoftext|>")
 
 
 class Tokenizer:
-    """The tokenizer of a GGUF file. Immutable once built; any number of threads may use it.
+    """The tokenizer of a model, here by the vocabulary of its GGUF file. Immutable once built; threads may share it.
 
     vocab          texts, types and special ids
     token_texts    (n_tokens,) raw texts as in the file
     bos_id, eos_id id or None
     eog_ids        ids that end a generation
     add_bos        whether encode() starts with BOS by default
+    chat_stops     texts that end an answer to a chat, where no token does
     """
+
+    chat_stops: tuple[str, ...] = ()
 
     def __init__(self, metadata: Mapping[str, Any], n_vocab: int):
         """metadata: GGUF keys (.get); n_vocab: width of the logits. ValueError names the key that is wrong."""
@@ -35,8 +38,11 @@ class Tokenizer:
         if codec is None:
             known = " and ".join(_CODECS)
             raise ValueError(f"tokenizer.ggml.model {vocab.model[:64]!r} is not supported ({known} are)")
+        self._setup(vocab, codec(vocab))
+
+    def _setup(self, vocab: Vocab, codec: Any) -> None:
         self.vocab = vocab
-        self._codec: ByteBPE | ScoredBPE = codec(vocab)
+        self._codec = codec
         self._specials = SpecialPartition(vocab)
         self._pieces = [self._make_piece(t, k) for t, k in zip(vocab.texts, vocab.types, strict=True)]
         self._special_ids = frozenset(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import pantheon
+from pantheon._core.gguf_reader import GGUFFile
 
 
 @dataclass
@@ -59,6 +60,7 @@ class State:
 class Model:
     path: str = "fake.gguf"
     arch: str = "llama"
+    container: str = "gguf"
     answer: str = "Paris."
     interrupt_after: int | None = None      # tokens of the answer, then KeyboardInterrupt
     error: Exception | None = None
@@ -67,6 +69,10 @@ class Model:
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     config: dict = field(default_factory=lambda: {"n_vocab": 256, "n_layer": 2, "rope_base": 10000.0})
     closed: bool = False
+    whole_prompts: bool = False
+
+    def gguf(self):
+        return GGUFFile(self.path)
 
     def new_state(self, n_ctx=None, kv_type=None):
         self.states.append(State(n_ctx, kv_type))

@@ -115,7 +115,7 @@ def test_no_control_token_from_outside(name, evil, bpe):
     ids = bpe.encode_chat(chat(evil))
     # an assistant's think block is dropped by some templates: the same number of tokens, none of them from outside
     assert specials(bpe, ids) == specials(bpe, harmless)
-    assert len(specials(bpe, harmless)) > 2
+    assert len(specials(bpe, harmless)) > 2 or name == "style rwkv"    # which has words instead
     if name != "qwen3":
         assert bpe.decode(ids, skip_special=False).count(evil) >= 1
 

@@ -16,6 +16,8 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from . import qwen35
+
 Q = gguf.GGMLQuantizationType
 
 
@@ -36,6 +38,9 @@ class Recipe:
     experts: str = "stacked"  # or "fused": gate and up in one tensor, or "split": one tensor per expert
     short: int = 0  # LongRoPE: also store logits of the first tokens for a state of this many positions
     omit: frozenset[str] = frozenset()  # keys left to their defaults
+    notice_weights: dict[str, object] = field(default_factory=dict)  # mistake -> its weights, from (state, config)
+    n_mtp: int = 0  # drafting blocks behind the layers
+    n_long: int = 0  # length of a second prompt, of which only some positions' logits are kept
 
 
 def _rope(kind: str = "default", theta: float = 10000.0, **fields) -> dict:
@@ -210,5 +215,29 @@ RECIPES = [
         "the K types, all in one layer, tied Q6_K embeddings", 10,
         types={"token_embd": Q.Q6_K, "attn_q": Q.Q2_K, "attn_k": Q.Q5_K, "attn_v": Q.Q6_K,
                "attn_output": Q.Q3_K, "ffn_gate": Q.Q4_K, "ffn_up": Q.Q5_K, "ffn_down": Q.Q4_K},
+    ),
+    Recipe(
+        "qwen35", qwen35.config(tie_word_embeddings=True), "qwen35",
+        "Gated DeltaNet with three value heads a key head, gated attention every fourth layer, a quarter of head_dim "
+        "32 rotated, heads that forget and heads that remember", 11, pre="qwen35", n_long=512,
+        notice={"all dimensions rotated": {"rope_parameters": {
+                    "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0,
+                    "mrope_section": [2, 1, 1]}},
+                "rope base ignored": {"rope_parameters": {
+                    "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
+                    "mrope_section": [2, 1, 1]}}},
+        notice_weights={"grouped value heads": qwen35.untiled, "gates after all queries": qwen35.flat_gate},
+    ),
+    Recipe(
+        "qwen35moe",
+        qwen35.config(moe=True, num_hidden_layers=4, linear_num_value_heads=4, linear_key_head_dim=24, head_dim=64,
+                      linear_conv_kernel_dim=3, num_key_value_heads=1,
+                      layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"]),
+        "qwen35moe",
+        "twelve experts of which three are used, a wider shared expert behind its gate, a list of the recurrent "
+        "layers, a drafting block behind the layers, three taps, key heads wider than value heads", 12,
+        pre="qwen35", n_mtp=1, n_long=512,
+        notice={"two experts used": {"num_experts_per_tok": 2}, "four experts used": {"num_experts_per_tok": 4}},
+        notice_weights={"grouped value heads": qwen35.untiled, "gates after all queries": qwen35.flat_gate},
     ),
 ]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+from . import qwen35
 from .blocks import round_input
 from .recipes import Recipe
 
@@ -31,7 +32,13 @@ def build(config) -> torch.nn.Module:
 def draw_weights(model: torch.nn.Module, seed: int) -> None:
     """Fills every parameter from numpy's PCG64, whose stream does not change between versions of torch."""
     rng = np.random.default_rng(seed)
+    is_qwen35 = model.config.model_type.startswith("qwen3_5")
     for name, parameter in model.named_parameters():
+        if is_qwen35:
+            value = qwen35.draw(name, tuple(parameter.shape), rng)
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(value.astype(np.float32)))
+            continue
         part = name.split(".")[-1 if ".experts." in name else -2]
         noise = rng.standard_normal(parameter.shape)
         if name.endswith("norm.weight"):
@@ -46,9 +53,9 @@ def draw_weights(model: torch.nn.Module, seed: int) -> None:
             parameter.copy_(torch.from_numpy(value.astype(np.float32)))
 
 
-def prompt(recipe: Recipe) -> np.ndarray:
-    """N_TOKENS seeded token ids, all of the vocabulary's text tokens, int32."""
-    return np.random.default_rng(1000 + recipe.seed).integers(3, 288, size=N_TOKENS, dtype=np.int32)
+def prompt(recipe: Recipe, n: int = N_TOKENS) -> np.ndarray:
+    """n seeded token ids, all of the vocabulary's text tokens, int32."""
+    return np.random.default_rng(1000 + recipe.seed).integers(3, 288, size=n, dtype=np.int32)
 
 
 def logits(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:

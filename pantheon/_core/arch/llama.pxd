@@ -1,5 +1,5 @@
-# The transformer family: Llama 2/3, Mistral, Mixtral, Qwen2, Qwen3 and their mixtures of experts. Phi is built from the
-# same parts (phi.pyx).
+# The transformer family: Llama 2/3, Mistral, Mixtral, Qwen2, Qwen3 and their mixtures of experts, BitNet b1.58. Phi is
+# built from the same parts (phi.pyx).
 from libc.stdint cimport uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
@@ -9,6 +9,7 @@ from pantheon._core.linear cimport pn_group, pn_input, pn_team
 from pantheon._core.moe cimport pn_moe, pn_moe_work
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
+from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport fw_pool, pn_arch, pn_config, pn_model, pn_rope_kind, pn_state, tm_tensor
 
@@ -21,6 +22,7 @@ cdef struct pn_llama_layer:
     const float *v_bias                  # (n_kv_head * head_dim,) or NULL
     const float *q_norm                  # (head_dim,) or NULL
     const float *k_norm                  # (head_dim,) or NULL
+    const float *attn_sub_norm           # (n_head * head_dim,) or NULL: of attention's result
     pn_group out                         # (n_embd, n_head * head_dim)
     const float *out_bias                # (n_embd,) or NULL
     const float *ffn_norm                # (n_embd,), NULL where the feed-forward reads the norm of attention (Phi-2)
@@ -28,8 +30,10 @@ cdef struct pn_llama_layer:
     pn_group gate_up                     # gate and up (n_ff, n_embd); Phi-2: up
     const float *gate_bias               # (n_ff,) or NULL
     const float *up_bias                 # (n_ff,) or NULL
+    const float *ffn_sub_norm            # (n_ff,) or NULL: of what down reads
     pn_group down                        # (n_embd, n_ff)
     const float *down_bias               # (n_embd,) or NULL
+    int window                           # positions a token sees, itself included; 0 = all
 
 # What norms and matrix inputs work on. Shared for several tokens; for a single one every rank has its own, which saves
 # barriers.
@@ -38,8 +42,8 @@ cdef struct pn_llama_stream:
     float *normed                        # (n_tok, n_embd)
     float *angles                        # (n_tok, rope_dims / 2, 2) cos and sin
     pn_input embd                        # input of qkv and gate_up
-    pn_input heads                       # input of out: attention's result
-    pn_input ff                          # input of down
+    pn_input heads                       # input of out: attention's result, normed where there is a sub-norm
+    pn_input ff                          # input of down, the same
     pn_input head                        # input of the LM head, n_out vectors
 
 cdef struct pn_llama_model
@@ -79,9 +83,9 @@ cdef struct pn_llama_work:               # buffers of one run
     float *k                             # (n_tok, n_kv_head * head_dim)
     float *v                             # (n_tok, n_kv_head * head_dim)
     float *heads                         # (n_tok, n_head * head_dim) attention's result
-    float *gate                          # (n_ff,) of a single token
-    float *up                            # (n_ff,) of a single token
-    float *gated                         # (n_tok, n_ff) when down's weights are floats, and of Phi-2; else NULL
+    float *gate                          # (n_ff,) of a single token; (n_tok, n_ff) where mlp makes it whole
+    float *up                            # the same
+    float *gated                         # (n_tok, n_ff) when down's weights are floats, or gate where whole; else NULL
     float *delta                         # (n_tok, n_embd) what the next residual addition adds
     float *delta_ffn                     # (n_tok, n_embd) the feed-forward's beside attention's (Phi-2), else NULL
     pn_counter *counters                 # (LAYER_COUNTERS * n_layer + 1,)
@@ -100,11 +104,17 @@ cdef struct pn_llama_model:
     const float *head_bias               # (n_vocab,) or NULL
     pn_rope rope
     pn_rope rope_long                    # LongRoPE, for states longer than rope_orig_ctx; else without frequencies
+    bint sub_norms                       # every layer has them
+    bint squared_relu                    # activation of the gate; else SiLU
     pn_owned owned
     pn_llama_work work                   # of prefill and batch, shared by all states of the model
     void *work_memory                    # owned, grown on demand
     size_t work_bytes
 
+# GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor
+# or key. self is the registry row that hf_architecture named.
+cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
+                                   str path, str config_path) except -1
 # Parts of a layer, nogil, by all ranks of a run together.
 cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
 # q, k and v of the layer, then attention; heads is whole after the next barrier.

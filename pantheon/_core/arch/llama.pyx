@@ -1,7 +1,8 @@
-"""The transformer family: Llama 2/3, Mistral, Mixtral, Qwen2, Qwen3 and their mixtures of experts.
+"""The transformer family: Llama 2/3, Mistral, Mixtral, Qwen2, Qwen3 and their mixtures of experts, BitNet b1.58.
 
 x = embedding; per layer x += out(attention(norm(x))), x += down(silu(gate(norm(x))) * up(norm(x))), or the same of the
-layer's experts (moe.pyx); logits = head(norm(x)).
+layer's experts (moe.pyx); logits = head(norm(x)). BitNet norms what out and down read once more, and has relu(gate)^2
+in place of silu.
 
 One layer function serves the single token, the prefill chunk and the batch. All ranks of a run execute it together and
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
@@ -21,11 +22,12 @@ from pantheon._core.arena cimport (
     pn_arena_reset,
     pn_arena_size,
 )
-from pantheon._core.attention cimport attention, attention_heads, attention_scratch
+from pantheon._core.attention cimport attention, attention_heads, attention_scratch, pn_attn_step
 from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.gguf cimport gguf_file, gguf_get_str
+from pantheon._core.config_hf cimport config_from_hf, hf_ternary_rule, hf_tied, hf_windows
 from pantheon._core.gated cimport gated_product, gated_scratch
-from pantheon._core.kernels.table cimport PN_ACT_F32, PN_F32, pn_kernels_active
+from pantheon._core.gguf cimport gguf_get_str
+from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_ROW, PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport (
     kvcache_free,
     kvcache_k,
@@ -43,7 +45,6 @@ from pantheon._core.linear cimport (
     input_layout,
     input_pack,
     input_prepare,
-    input_quantize,
     pn_group,
     pn_team,
     team_barrier,
@@ -53,8 +54,13 @@ from pantheon._core.moe cimport MOE_COUNTERS, moe_layout, moe_prepare, moe_step,
 from pantheon._core.pool cimport fw_pool_run, pn_counter, pn_counter_zero
 from pantheon._core.report cimport pn_interrupted, pn_set_error
 from pantheon._core.rope cimport pn_rope, rope_angles, rope_free
+from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.source cimport pn_source, source_safetensors
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
+    PN_ARCH_BITNET,
+    PN_ARCH_BITNET_25,
+    PN_ARCH_BITNET_B158,
     PN_ROPE_NEOX,
     pn_arch,
     pn_config,
@@ -176,14 +182,53 @@ cdef void rotate_and_store(llama_job *job, pn_team *team, pn_llama_stream *s, co
             kv.ops.store_v(kvcache_v(kv, l, h), pos, dim, v + h * dim)
 
 
+cdef void squared_relu_mul(float *gate, const float *up, int n) noexcept nogil:
+    """gate = relu(gate)^2 * up."""
+    cdef int i
+    cdef float g
+    for i in range(n):
+        g = gate[i] if gate[i] > 0 else <float>0
+        gate[i] = g * g * up[i]
+
+
+cdef void activate(llama_job *job, const pn_llama_layer *layer, int t, int r0, int r1) noexcept nogil:
+    """gate = activation(gate) * up of features [r0, r1) of token t."""
+    cdef float *gate = job.work.gate + <size_t>t * job.c.n_ff
+    cdef float *up = job.work.up + <size_t>t * job.c.n_ff
+    if layer.gate_bias != NULL:
+        job.w.k.add(gate + r0, layer.gate_bias + r0, r1 - r0)
+    if layer.up_bias != NULL:
+        job.w.k.add(up + r0, layer.up_bias + r0, r1 - r0)
+    if job.w.squared_relu:
+        squared_relu_mul(gate + r0, up + r0, r1 - r0)
+    else:
+        job.w.k.silu_mul(gate + r0, up + r0, r1 - r0)
+
+
+cdef void sub_norm(llama_job *job, const float *x, const float *weight, int n, float *y, int t0, int t1) noexcept nogil:
+    """Norm of tokens [t0, t1) of x (n_tok, n) into y; without a weight y is x, or nothing reads it."""
+    cdef int t
+    if weight == NULL:
+        return
+    for t in range(t0, t1):
+        job.w.k.rms_norm(x + <size_t>t * n, weight, job.c.norm_eps, n, y + <size_t>t * n)
+
+
+cdef bint whole_ff(const pn_llama_model *w, const pn_llama_layer *layer) noexcept nogil:
+    """Whether down's input must be there whole before it is quantised, so that it cannot be made in blocks."""
+    return (w.squared_relu or layer.ffn_sub_norm != NULL or layer.gate_up.scattered
+            or layer.down.kinds[<int>PN_ACT_ROW])
+
+
 cdef void mlp(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_layer *layer, int t0,
               int t1) noexcept nogil:
     """delta = down(silu(gate x) * up x), of the input prepared in s.embd; whole after the next barrier."""
     cdef pn_llama_work *work = job.work
-    cdef int r0, r1
+    cdef bint several = job.n_tok > 1
+    cdef int r0 = 0, r1 = job.c.n_ff, t
     cdef float *y[2]
     cdef size_t ldy[2]
-    if job.n_tok > 1:
+    if several and not whole_ff(job.w, layer):
         gated_product(team, &layer.gate_up, &s.embd, layer.gate_bias, layer.up_bias, &layer.down, &s.ff,
                       work.ranks[team.rank].gated)
         team_barrier(team)
@@ -192,16 +237,18 @@ cdef void mlp(llama_job *job, pn_team *team, pn_llama_stream *s, const pn_llama_
         y[0], y[1] = work.gate, work.up
         ldy[0], ldy[1] = job.c.n_ff, job.c.n_ff
         group_product(team, &layer.gate_up, &s.embd, y, ldy)
-        team_range(team, job.c.n_ff, 8, &r0, &r1)    # the rows that this rank computed
-        if layer.gate_bias != NULL:
-            job.w.k.add(work.gate + r0, layer.gate_bias + r0, r1 - r0)
-        if layer.up_bias != NULL:
-            job.w.k.add(work.up + r0, layer.up_bias + r0, r1 - r0)
-        job.w.k.silu_mul(work.gate + r0, work.up + r0, r1 - r0)
-        group_prefetch(team, &layer.down)
-        team_barrier(team)
-        input_quantize(team, &s.ff, &layer.down, 0, 1)
-    if job.n_tok > 1:
+        if several or layer.gate_up.scattered:
+            team_barrier(team)
+        if not several:
+            team_range(team, job.c.n_ff, 8, &r0, &r1)    # unless scattered, the rows that this rank computed
+        for t in range(t0, t1):
+            activate(job, layer, t, r0, r1)
+        if not several:
+            group_prefetch(team, &layer.down)
+            team_barrier(team)
+        sub_norm(job, work.gate, layer.ffn_sub_norm, job.c.n_ff, s.ff.f, t0, t1)
+        input_prepare(team, &s.ff, &layer.down, t0, t1)
+    if several:
         team_barrier(team)
     y[0], ldy[0] = work.delta, job.c.n_embd
     group_product(team, &layer.down, &s.ff, y, ldy)
@@ -223,8 +270,10 @@ cdef void qkv(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, 
 
 
 cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
+    cdef pn_attn_step attn = job.attn
+    attn.window = job.w.layers[l].window
     qkv(job, team, s, l, t0, t1)
-    attention(team, &job.attn, l, job.work.ranks[team.rank].attention)
+    attention(team, &attn, l, job.work.ranks[team.rank].attention)
 
 
 cdef void mix_and_think(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil:
@@ -234,11 +283,14 @@ cdef void mix_and_think(llama_job *job, pn_team *team, pn_llama_stream *s, int l
     cdef bint several = job.n_tok > 1
     cdef float *y[1]
     cdef size_t ldy[1]
-    attention(team, &job.attn, l, work.ranks[team.rank].attention)
+    cdef pn_attn_step attn = job.attn
+    attn.window = layer.window
+    attention(team, &attn, l, work.ranks[team.rank].attention)
     if not several:
         group_prefetch(team, &layer.out)
     team_barrier(team)
 
+    sub_norm(job, work.heads, layer.attn_sub_norm, job.c.n_head * job.c.head_dim, s.heads.f, t0, t1)
     input_prepare(team, &s.heads, &layer.out, t0, t1)
     if several:
         team_barrier(team)
@@ -422,6 +474,9 @@ cdef void layout_stream(pn_llama_stream *s, carver *m, const pn_llama_model *w, 
     s.x = <float *>carve(m, <size_t>n_tok * c.n_embd * sizeof(float))
     s.normed = <float *>carve(m, <size_t>n_tok * c.n_embd * sizeof(float))
     s.angles = <float *>carve(m, <size_t>n_tok * 2 * w.rope.n_pair * sizeof(float))
+    if w.sub_norms:                      # the norms' results need room of their own: ranks share what they read
+        heads = <float *>carve(m, <size_t>n_tok * c.n_head * c.head_dim * sizeof(float))
+        gate = <float *>carve(m, <size_t>n_tok * c.n_ff * sizeof(float))
     layout_inputs(s, m, w, c, heads, gate, n_tok, n_out)
 
 
@@ -459,6 +514,9 @@ cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model
     cdef int r, n_moe = expert_layers(w, c, moes)
     cdef size_t n_ff = c.n_ff if dense_downs(w, c, downs) > 0 else 0
     cdef size_t delta = <size_t>n_tok * c.n_embd * sizeof(float)
+    cdef bint whole = False
+    for r in range(c.n_layer):
+        whole = whole or w.layers[r].moe == NULL and whole_ff(w, &w.layers[r])
     m.base = base
     m.used = 0
     work.n_tok = n_tok
@@ -470,9 +528,11 @@ cdef size_t work_layout(pn_llama_work *work, uint8_t *base, const pn_llama_model
     work.k = <float *>carve(&m, kv)
     work.v = <float *>carve(&m, kv)
     work.heads = <float *>carve(&m, q)
-    work.gate = <float *>carve(&m, n_ff * sizeof(float))
-    work.up = <float *>carve(&m, n_ff * sizeof(float))
-    work.gated = <float *>carve(&m, n_tok * n_ff * sizeof(float)) if float_ff(w, c) and n_tok > 1 else NULL
+    work.gate = <float *>carve(&m, (n_tok if whole else 1) * n_ff * sizeof(float))
+    work.up = <float *>carve(&m, (n_tok if whole else 1) * n_ff * sizeof(float))
+    work.gated = work.gate if whole else NULL
+    if not whole and n_tok > 1 and float_ff(w, c):
+        work.gated = <float *>carve(&m, n_tok * n_ff * sizeof(float))
     work.delta = <float *>carve(&m, delta)
     work.delta_ffn = <float *>carve(&m, delta) if w.layers[0].ffn_norm == NULL else NULL
     if n_moe > 0:
@@ -538,7 +598,6 @@ cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok,
     job.attn.n_kv_head = model.config.n_kv_head
     job.attn.head_dim = model.config.head_dim
     job.attn.scale = model.config.attn_scale
-    job.attn.window = model.config.sliding_window
     job.attn.q = work.q
     job.attn.out = work.heads
     for i in range(work.n_ranks):
@@ -700,18 +759,18 @@ cdef size_t outer_cache() noexcept nogil:
     return <size_t>min(max(bytes, 8 << 20), 24 << 20) if bytes > 0 else 24 << 20
 
 
-cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1:
+cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
+    """Weights for the valid configuration that model.config holds."""
     cdef pn_llama_model *w
     cdef pn_llama_work work
-    model.config.rope_kind = self.rope_kind
-    config_from_gguf(&model.config, f, gguf_get_str(f, b"general.architecture"), path)
-    config_validate(&model.config, path)
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
         raise MemoryError()
     model.weights = w
     w.k = pn_kernels_active()
     w.base.n_threads = 1
+    w.sub_norms = model.config.arch in (PN_ARCH_BITNET, PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
+    w.squared_relu = model.config.arch in (PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     try:
         llama_load_tensors(w, &model.config, f, path)
     except BaseException:
@@ -722,6 +781,29 @@ cdef int load(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) 
     while (model.config.n_experts == 0 and w.base.prefill_window > 64
            and work_layout(&work, NULL, w, &model.config, w.base.prefill_window, 1) > outer_cache()):
         w.base.prefill_window //= 2
+    return 0
+
+
+cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
+    model.config.rope_kind = self.rope_kind
+    config_from_gguf(&model.config, f.gguf, gguf_get_str(f.gguf, b"general.architecture"), path)
+    config_validate(&model.config, path)
+    return load_weights(model, f, path)
+
+
+cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
+                                   str path, str config_path) except -1:
+    cdef pn_source source = source_safetensors(f)
+    cdef int i
+    model.config.arch = self.arch
+    config_from_hf(&model.config, config, config_path)
+    config_validate(&model.config, config_path)
+    source.tied = hf_tied(config, config_path)
+    source.ternary = hf_ternary_rule(config, config_path)
+    load_weights(model, &source, path)
+    windows = hf_windows(&model.config, config, config_path)
+    for i in range(model.config.n_layer):
+        (<pn_llama_model *>model.weights).layers[i].window = windows[i]
     return 0
 
 
@@ -774,6 +856,7 @@ cdef size_t state_bytes(const pn_state *state) noexcept nogil:
 
 cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_kind) noexcept nogil:
     cdef pn_arch_ops ops
+    memset(&ops, 0, sizeof(ops))
     ops.name = name
     ops.arch = arch
     ops.rope_kind = rope_kind
@@ -786,6 +869,9 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.state_reset = state_reset
     ops.state_free = state_free
     ops.state_truncate = state_truncate
+    ops.state_snapshot_bytes = NULL
+    ops.state_snapshot = NULL
+    ops.state_restore = NULL
     ops.state_n_ctx = state_n_ctx
     ops.state_kv_type = state_kv_type
     ops.state_bytes = state_bytes

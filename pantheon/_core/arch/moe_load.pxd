@@ -1,10 +1,10 @@
 # Weights of a mixture-of-experts feed-forward from a GGUF file.
-from pantheon._core.gguf cimport gguf_file
 from pantheon._core.moe cimport pn_moe
+from pantheon._core.source cimport pn_source
 from pantheon._core.tensor cimport pn_owned
 from pantheon._core.types cimport pn_config
 
 # GIL. Whether the layer whose tensors start with `block` ("blk.0.") is one of experts: a dense one has its ffn_down.
-cdef bint moe_layer(const pn_config *c, const gguf_file *f, str block)
+cdef bint moe_layer(const pn_config *c, const pn_source *f, str block)
 # GIL. The layer's router and experts, checked for presence and shape; ValueError naming the tensor.
-cdef int moe_load(pn_moe *moe, pn_owned *owned, const pn_config *c, const gguf_file *f, str path, str block) except -1
+cdef int moe_load(pn_moe *moe, pn_owned *owned, const pn_config *c, const pn_source *f, str path, str block) except -1

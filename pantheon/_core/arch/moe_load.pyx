@@ -3,8 +3,9 @@
 Accepts experts stacked in one tensor (ffn_gate_exps, ffn_up_exps, ffn_down_exps), gate and up stacked and fused
 (ffn_gate_up_exps), and one tensor per expert (ffn_gate.0, ...) as in files of early 2024.
 """
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.kernels.table cimport PN_ACT_ROW
 from pantheon._core.moe cimport moe_init, moe_set_expert, moe_set_router, pn_moe
+from pantheon._core.source cimport pn_source, source_name
 from pantheon._core.tensor cimport (
     matrix_load,
     matrix_stack_load,
@@ -17,11 +18,11 @@ from pantheon._core.tensor cimport (
 from pantheon._core.types cimport pn_config
 
 
-cdef bint moe_layer(const pn_config *c, const gguf_file *f, str block):
+cdef bint moe_layer(const pn_config *c, const pn_source *f, str block):
     return c.n_experts > 0 and not tensor_present(f, block + "ffn_down.weight")
 
 
-cdef int load_router(pn_moe *moe, pn_owned *owned, const pn_config *c, const gguf_file *f, str path, str b) except -1:
+cdef int load_router(pn_moe *moe, pn_owned *owned, const pn_config *c, const pn_source *f, str path, str b) except -1:
     cdef pn_matrix router, gate
     matrix_load(&router, f, path, b + "ffn_gate_inp.weight", c.n_experts, c.n_embd, False)
     matrix_to_f32(&router, owned)
@@ -32,18 +33,29 @@ cdef int load_router(pn_moe *moe, pn_owned *owned, const pn_config *c, const ggu
     return 0
 
 
-cdef int load_separate(pn_moe *moe, int e, str suffix, int n_ff, const pn_config *c, const gguf_file *f, str path,
+cdef int check_input(const pn_matrix *m, const pn_source *f, str path, str name) except -1:
+    """Inputs of experts are gathered block by block; one scale for a whole vector is not among the forms."""
+    if m.ops.act == PN_ACT_ROW:
+        raise ValueError(f"{path}: tensor {source_name(f, name)} has type {m.ops.name.decode()}, "
+                         "which experts cannot have")
+    return 0
+
+
+cdef int load_separate(pn_moe *moe, int e, str suffix, int n_ff, const pn_config *c, const pn_source *f, str path,
                        str b) except -1:
     """Expert e from three tensors of its own."""
     cdef pn_matrix gate, up, down
     matrix_load(&gate, f, path, f"{b}ffn_gate{suffix}.weight", n_ff, c.n_embd, False)
     matrix_load(&up, f, path, f"{b}ffn_up{suffix}.weight", n_ff, c.n_embd, False)
     matrix_load(&down, f, path, f"{b}ffn_down{suffix}.weight", c.n_embd, n_ff, False)
+    check_input(&gate, f, path, f"{b}ffn_gate{suffix}.weight")
+    check_input(&up, f, path, f"{b}ffn_up{suffix}.weight")
+    check_input(&down, f, path, f"{b}ffn_down{suffix}.weight")
     moe_set_expert(moe, e, &gate, &up, &down)
     return 0
 
 
-cdef int load_stacked(pn_moe *moe, const pn_config *c, const gguf_file *f, str path, str b) except -1:
+cdef int load_stacked(pn_moe *moe, const pn_config *c, const pn_source *f, str path, str b) except -1:
     cdef pn_matrix gate, up, down, fused
     cdef size_t gate_step, up_step, down_step
     cdef int n = c.n_experts, ff = c.n_ff_expert, e
@@ -55,6 +67,9 @@ cdef int load_stacked(pn_moe *moe, const pn_config *c, const gguf_file *f, str p
         matrix_stack_load(&gate, &gate_step, f, path, b + "ffn_gate_exps.weight", n, ff, c.n_embd, False)
         matrix_stack_load(&up, &up_step, f, path, b + "ffn_up_exps.weight", n, ff, c.n_embd, False)
     matrix_stack_load(&down, &down_step, f, path, b + "ffn_down_exps.weight", n, c.n_embd, ff, False)
+    check_input(&gate, f, path, b + "ffn_gate_exps.weight")
+    check_input(&up, f, path, b + "ffn_up_exps.weight")
+    check_input(&down, f, path, b + "ffn_down_exps.weight")
     for e in range(n):
         moe_set_expert(moe, e, &gate, &up, &down)
         gate.data += gate_step
@@ -63,7 +78,7 @@ cdef int load_stacked(pn_moe *moe, const pn_config *c, const gguf_file *f, str p
     return 0
 
 
-cdef int moe_load(pn_moe *moe, pn_owned *owned, const pn_config *c, const gguf_file *f, str path, str block) except -1:
+cdef int moe_load(pn_moe *moe, pn_owned *owned, const pn_config *c, const pn_source *f, str path, str block) except -1:
     cdef int e
     moe_init(moe, owned, c.n_embd, c.n_experts, c.n_experts_used, c.n_ff_expert, c.n_ff_shared, c.expert_renormalise,
              c.expert_scale)

@@ -2,10 +2,13 @@
 from libc.stdint cimport uint32_t
 
 from pantheon._core.gguf cimport gguf_file
+from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
 
 cdef struct pn_arch_weights:             # first member of every architecture's weight struct
-    gguf_file *gguf                      # owned: the mapping that the weights are views into
+    gguf_file *gguf                      # owned: the mapping that the weights are views into; NULL for safetensors
+    safetensors_file *safetensors        # owned, the same; NULL for GGUF
     int n_threads                        # ranks of this model's runs
     int prefill_window                   # most tokens of one pass over the weights
 
@@ -13,9 +16,9 @@ cdef struct pn_arch_ops:
     const char *name                     # general.architecture of GGUF
     pn_arch arch
     pn_rope_kind rope_kind               # of the files of this architecture
-    # GIL. Fills model.config and model.weights from the file, which stays the caller's; ValueError naming the tensor or
-    # key.
-    int (*load)(pn_model *model, const pn_arch_ops *self, gguf_file *f, str path) except -1
+    # GIL. Fills model.config and model.weights from a GGUF source, which stays the caller's; ValueError naming the
+    # tensor or key.
+    int (*load)(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1
     # nogil. Frees model.weights, not the file.
     void (*unload)(pn_model *model) noexcept nogil
     # nogil. The single-token seam.
@@ -34,6 +37,12 @@ cdef struct pn_arch_ops:
     void (*state_free)(pn_state *state) noexcept nogil
     # nogil. Forgets everything from pos on; 0, or -1 with pn_last_error() where the architecture cannot.
     int (*state_truncate)(pn_state *state, int pos) noexcept nogil
+    # nogil. What a checkpoint keeps beside the positions in the KV cache: its bytes, a copy of it into `out`, and the
+    # way back to it at position pos. The last two: 0, or -1 with pn_last_error(). NULL: nothing, going back is
+    # truncating.
+    size_t (*state_snapshot_bytes)(const pn_state *state) noexcept nogil
+    int (*state_snapshot)(const pn_state *state, void *out) noexcept nogil
+    int (*state_restore)(pn_state *state, const void *snapshot, int pos) noexcept nogil
     # nogil. Positions that fit, KV type in use and bytes held.
     int (*state_n_ctx)(const pn_state *state) noexcept nogil
     pn_kv_type (*state_kv_type)(const pn_state *state) noexcept nogil

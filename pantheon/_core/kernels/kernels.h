@@ -13,18 +13,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Weight types; the numbers are those of the GGUF file. */
+/* Weight types; the numbers are those of the GGUF file. PN_I2_S is that of forks; PN_T2_ROWS has a number that no file
+ * uses: packed ternary of safetensors, where the bit pairs of a byte belong to four rows. */
 typedef enum pn_type {
     PN_F32 = 0, PN_F16 = 1, PN_Q4_0 = 2, PN_Q4_1 = 3, PN_Q5_0 = 6, PN_Q5_1 = 7, PN_Q8_0 = 8, PN_Q8_1 = 9,
     PN_Q2_K = 10, PN_Q3_K = 11, PN_Q4_K = 12, PN_Q5_K = 13, PN_Q6_K = 14, PN_Q8_K = 15,
     PN_IQ2_XXS = 16, PN_IQ2_XS = 17, PN_IQ3_XXS = 18, PN_IQ1_S = 19, PN_IQ4_NL = 20, PN_IQ3_S = 21, PN_IQ2_S = 22,
     PN_IQ4_XS = 23, PN_I8 = 24, PN_I16 = 25, PN_I32 = 26, PN_I64 = 27, PN_F64 = 28, PN_IQ1_M = 29, PN_BF16 = 30,
-    PN_TQ1_0 = 34, PN_TQ2_0 = 35, PN_MXFP4 = 39, PN_NVFP4 = 40, PN_Q1_0 = 41, PN_Q2_0 = 42,
+    PN_TQ1_0 = 34, PN_TQ2_0 = 35, PN_I2_S = 36, PN_T2_ROWS = 37, PN_MXFP4 = 39, PN_NVFP4 = 40, PN_Q1_0 = 41, PN_Q2_0 = 42,
     PN_TYPE_COUNT = 43
 } pn_type;
 
-/* How a weight type wants its input: as floats, or as int8 codes with one scale per 32 or per 256 elements. */
-typedef enum pn_act_kind { PN_ACT_F32 = 0, PN_ACT_Q32 = 1, PN_ACT_Q256 = 2, PN_ACT_KINDS = 3 } pn_act_kind;
+/* How a weight type wants its input: as floats, or as int8 codes with one scale per 32, per 256 or per all elements. With
+ * PN_ACT_ROW products are exact integer sums, which the caller multiplies by d[t] and by the scale of the matrix. */
+typedef enum pn_act_kind {
+    PN_ACT_F32 = 0, PN_ACT_Q32 = 1, PN_ACT_Q256 = 2, PN_ACT_ROW = 3, PN_ACT_KINDS = 4
+} pn_act_kind;
 
 /* n_tok input vectors of n elements, prepared once per matrix input and shared by all products that read it. Row t of
  * every array starts at t times its row length. All memory is the caller's. */
@@ -32,9 +36,9 @@ typedef struct pn_act {
     int n, n_tok;
     const float *f;  /* (n_tok, n) the input itself */
     int8_t *q;       /* (n_tok, n) codes in [-127, 127] */
-    float *d;        /* (n_tok, n/32) or (n_tok, n/256) scale of each block */
+    float *d;        /* (n_tok, n/32), (n_tok, n/256) or (n_tok, 1) scale of each block */
     float *s;        /* (n_tok, n/32) d * sum of the block's codes; PN_ACT_Q32 only */
-    int32_t *bsum;   /* (n_tok, n/32) sum of the block's codes; PN_ACT_Q32 only */
+    int32_t *bsum;   /* (n_tok, n/32) or (n_tok, 1) sum of the block's codes; PN_ACT_Q32 and PN_ACT_ROW only */
     int16_t *sum;    /* (n_tok, n/16) sum of every 16 codes; PN_ACT_Q256 only */
 } pn_act;
 
@@ -50,6 +54,7 @@ typedef struct pn_type_ops {
     void (*dot8)(const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os);
     /* the same for one row: what is left when rows run out */
     void (*dot1)(const uint8_t *row, const pn_act *x, int t, float *out);
+    int packed_rows; /* 0; else the rows in one stored row: no dot8, and dot1 writes that many results */
     /* Matrix x matrix, NULL where a level has none. A panel is PN_PANEL rows unpacked once, panel_bytes(n) long and 64-byte
      * aligned; pack_x prepares n_tok tokens from t0 on, pack_bytes(n, n_tok) long; tile writes y[t * ldy + r] for
      * r < PN_PANEL, t < n_tok. Rows past n_rows are unpacked as zeros. */
@@ -70,6 +75,7 @@ enum { PN_PANEL = 16 };
 typedef enum pn_kv_kind { PN_KVK_F16 = 0, PN_KVK_F32 = 1, PN_KVK_Q8_0 = 2, PN_KVK_Q4_0 = 3, PN_KVK_COUNT = 4 } pn_kv_kind;
 
 enum { PN_ATTN_TILE = 64 };
+enum { PN_DELTA_COLUMNS = 32 };
 
 /* Query rows that read one cache head: the heads of a group times the tokens of a chunk. */
 typedef struct pn_attn_rows {
@@ -97,12 +103,26 @@ typedef struct pn_kv_ops {
     void (*attn_tile)(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
 } pn_kv_ops;
 
+enum { PN_RWKV_HEAD = 64 };
+
+/* One head of one token of an RWKV-7 time mix, from the matrix products to the input of the output matrix. Arrays are
+ * (64,) f32 unless said otherwise. */
+typedef struct pn_rwkv7_step {
+    const float *r, *k, *v;     /* receptance, key, value as multiplied */
+    const float *w, *a, *g;     /* decay, in-context rate (without their biases) and gate, from their LoRAs */
+    const float *mix, *v_first; /* value residual, from its LoRA, and block 0's v; NULL in block 0 */
+    const float *w0, *a0, *v0, *k_k, *k_a, *r_k, *ln_w, *ln_b; /* weights of the head; v0 only with mix */
+    float *state;               /* (64 keys, 64 values), updated */
+    float *k_out, *v_out;       /* key and value as the state took them; NULL: not wanted */
+    float *y;
+} pn_rwkv7_step;
+
 typedef struct pn_kernels {
     const char *level;
     pn_type_ops type[PN_TYPE_COUNT];
     pn_kv_ops kv[PN_KVK_COUNT];
 
-    /* Fills row t of x (codes, scales, sums) from x->f for one kind of input; n is a multiple of 32 or 256. */
+    /* Fills row t of x (codes, scales, sums) from x->f for one kind of input; n is a multiple of 32, of 256, or any. */
     void (*quantize[PN_ACT_KINDS])(pn_act *x, int t);
 
     /* y = x * rsqrt(mean(x^2) + eps) * w;   y = (x - mean) * rsqrt(var + eps) * w + b.  x and y may be the same. */
@@ -121,6 +141,32 @@ typedef struct pn_kernels {
     void (*attn_finish)(float *acc, float s, int head_dim);
     /* index of the largest element, lowest index on ties */
     int (*argmax)(const float *x, int n);
+
+    void (*sigmoid_mul)(float *x, const float *gate, int n);    /* x *= sigmoid(gate) */
+    /* y = x * (scale / sqrt(sum(x^2) + eps)).  x and y may be the same. */
+    void (*l2_norm)(const float *x, float eps, float scale, int n, float *y);
+    /* One token of a depthwise causal convolution of n channels: y[c] = silu(sum_j w[c * taps + j] * rows[j][c]); row
+     * taps - 1 is the token itself. */
+    void (*conv_silu)(const float *w, const float *const *rows, int taps, int n, float *y);
+    /* Gates of n heads of a gated delta rule: decay = exp(a * softplus(alpha + dt)) with a <= 0, rate = sigmoid(beta). */
+    void (*delta_gates)(const float *alpha, const float *beta, const float *a, const float *dt, int n, float *decay,
+                        float *rate);
+    /* One token of the gated delta rule of one head, state S (dk, dv):
+     * S *= decay;  S += k (rate * (v - S^T k))^T;  o = S^T q. Sums run over the rows of S from 0 on. S is stored in
+     * groups of PN_DELTA_COLUMNS columns, the last one of what is left, each with its rows one after the other. */
+    void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
+                       int dv, float *o);
+    /* RWKV: y = x + (before - x) * mix; y = tanh(x); y = sigmoid(x); x = max(x, 0)^2. x and y may be the same. */
+    void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y);
+    void (*rwkv_tanh)(const float *x, int n, float *y);
+    void (*rwkv_sigmoid)(const float *x, int n, float *y);
+    void (*rwkv_relu_sqr)(float *x, int n);
+    void (*rwkv7_head)(const pn_rwkv7_step *step);
+    /* sum over j of (v[j] - sum_i state[j][i] * k[i])^2: how badly the state restores one token's values */
+    float (*rwkv7_loss)(const float *state, const float *k, const float *v);
+    /* int8 with one scale per row, made at load: f32 scale, n codes. Not a type of any file. */
+    pn_type_ops row8;
+    void (*row8_quantize)(const float *x, int n, uint8_t *row);
 } pn_kernels;
 
 /* A level's entry: overwrites the entries that it has of its own. */

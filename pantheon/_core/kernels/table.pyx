@@ -94,13 +94,14 @@ cdef const pn_type_ops *_type_ops(str level, str type_name) except NULL:
 def type_info(str type_name, str level="ref"):
     """``{"block", "block_bytes", "act", "level", "has_tile"}`` of a weight type at a level.
 
-    block and block_bytes are elements and bytes of a block; act is the input of a product: "f32", "q32" or "q256".
+    block and block_bytes are elements and bytes of a block; act is the input of a product: "f32", "q32", "q256" or
+    "row".
     """
     cdef const pn_type_ops *ops = _type_ops(level, type_name)
     return {
         "block": ops.block,
         "block_bytes": ops.block_bytes,
-        "act": ("f32", "q32", "q256")[ops.act],
+        "act": ("f32", "q32", "q256", "row")[ops.act],
         "level": ops.level.decode(),
         "has_tile": ops.tile != NULL,
     }

@@ -1,0 +1,22 @@
+# Sequence state of Qwen3.5: KV of the attention layers, convolution and recurrent state of the others.
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model
+from pantheon._core.types cimport pn_config, pn_kv_type, pn_model, pn_state
+
+# nogil. The environment's say in a new state of `qwen35moe`: positions allowed by QWEN35_MAX_SEQ, at most the model's
+# own and PN_QWEN35MOE_MAX_SEQ_CAP; q4_0 unless QWEN35_KV_Q4 is 0, when the caller leaves the type open.
+cdef int qwen35moe_max_seq(const pn_config *c) noexcept nogil
+cdef bint qwen35moe_kv_q4() noexcept nogil
+# nogil. Bytes of a state without making one; type may be PN_KV_DEFAULT.
+cdef size_t qwen35moe_state_cost(const pn_model *model, int n_ctx, pn_kv_type type) noexcept nogil
+
+# The rows of pn_arch_ops; see there.
+cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1
+cdef void state_reset(pn_state *state) noexcept nogil
+cdef void state_free(pn_state *state) noexcept nogil
+cdef int state_truncate(pn_state *state, int pos) noexcept nogil
+cdef size_t state_snapshot_bytes(const pn_state *state) noexcept nogil
+cdef int state_snapshot(const pn_state *state, void *out) noexcept nogil
+cdef int state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil
+cdef int state_n_ctx(const pn_state *state) noexcept nogil
+cdef pn_kv_type state_kv_type(const pn_state *state) noexcept nogil
+cdef size_t state_bytes(const pn_state *state) noexcept nogil

@@ -1,0 +1,8 @@
+# Weights of RWKV-X and RWKV-7 from safetensors.
+from pantheon._core.types cimport pn_load_opts, pn_model
+
+# GIL. Fills model.config (but for arch), model.weights and model.chat_style. OSError, MemoryError, or ValueError naming
+# file and tensor. opts may be NULL.
+cdef int rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except -1
+# nogil. Frees model.weights, not the file.
+cdef void rwkvx_unload(pn_model *model) noexcept nogil

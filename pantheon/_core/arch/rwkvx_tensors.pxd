@@ -1,0 +1,31 @@
+# Tensors of an RWKV safetensors file by name and expected shape.
+from libc.stdint cimport int64_t, uint8_t
+
+from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.tensor cimport pn_matrix, pn_owned
+from pantheon._core.types cimport tm_tensor
+
+# Every method raises ValueError naming file and tensor. Names are without the prefix, which is "rwkv.", "moba." or "".
+cdef class RwkvTensors:
+    cdef const safetensors_file *f       # borrowed
+    cdef str path
+    cdef str prefix
+    cdef pn_owned *owned                 # takes what has to be converted
+    cdef bint quantize                   # matrices that may be int8 are made so
+
+    # All names in the file, prefix included.
+    cdef list names(self)
+    cdef bint has(self, str full_name) except -1
+    cdef str full(self, str name)
+    cdef tm_tensor *find(self, str name) except NULL
+    # (rows, columns) of a matrix, unchecked but for the number of dimensions.
+    cdef tuple shape2(self, str name)
+    # n values in whatever shape, as f32: borrowed from the mapping when it holds them aligned, else converted.
+    cdef const float *vector(self, str name, int n) except NULL
+    # (rows, cols); int8 when `may_quantize` and the file is to be quantised.
+    cdef pn_matrix matrix(self, str name, int rows, int cols, bint may_quantize) except *
+    # One half of a LoRA as (out, in): down (rank, n) or up (n, rank). Files have it as (in, out), which is transposed
+    # into `owned`, or as (out, in); the shape tells, since a rank is smaller than n. rank 0: any.
+    cdef pn_matrix lora(self, str name, int n, int rank, bint down) except *
+    cdef pn_matrix quantized(self, str name, const pn_matrix *source) except *
+    cdef const uint8_t *transposed(self, const uint8_t *x, int64_t rows, int64_t cols, int item) except NULL

@@ -1,0 +1,150 @@
+"""Tensors of an RWKV safetensors file by name and expected shape (see rwkvx_tensors.pxd for the contract)."""
+from libc.math cimport isfinite
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, pn_kernels, pn_kernels_active
+from pantheon._core.pool cimport fw_pool_get, fw_pool_run
+from pantheon._core.safetensors cimport safetensors_tensor
+from pantheon._core.tensor cimport owned_calloc, pn_matrix
+from pantheon._core.threads import default_threads
+from pantheon._core.types cimport tm_tensor
+
+cdef struct quantize_job:
+    const pn_kernels *k
+    const pn_matrix *source
+    uint8_t *out                         # (rows, 4 + cols)
+    int bad                              # set when a rank met a number that is not finite, or no memory
+
+
+cdef void quantize_rows(void *arg, int rank, int n) noexcept nogil:
+    """This rank's rows of a matrix, to int8 with one scale each."""
+    cdef quantize_job *job = <quantize_job *>arg
+    cdef const pn_matrix *m = job.source
+    cdef int r, i
+    cdef int last = <int>(<int64_t>m.rows * (rank + 1) // n)
+    cdef float sum
+    cdef float *row = <float *>malloc(m.cols * sizeof(float))
+    if row == NULL:
+        job.bad = 2
+        return
+    for r in range(<int>(<int64_t>m.rows * rank // n), last):
+        m.ops.dequant(m.data + r * m.row_bytes, row, m.cols)
+        sum = 0
+        for i in range(m.cols):
+            sum += row[i] * 0            # 0, or NaN where something is not finite
+        if not isfinite(sum):
+            job.bad = 1
+            break
+        job.k.row8_quantize(row, m.cols, job.out + <size_t>r * (4 + m.cols))
+    free(row)
+
+
+cdef class RwkvTensors:
+    cdef list names(self):
+        cdef int64_t i
+        return [self.f.names[i].decode() for i in range(self.f.n_tensors)]
+
+    cdef bint has(self, str full_name) except -1:
+        return safetensors_tensor(self.f, full_name.encode()) != NULL
+
+    cdef str full(self, str name):
+        return self.prefix + name
+
+    cdef tm_tensor *find(self, str name) except NULL:
+        cdef tm_tensor *t = safetensors_tensor(self.f, self.full(name).encode())
+        if t == NULL:
+            raise ValueError(f"{self.path}: tensor {self.full(name)} is missing")
+        if t.type not in (<int>PN_F32, <int>PN_F16, <int>PN_BF16):
+            raise ValueError(f"{self.path}: tensor {self.full(name)} holds neither F32 nor F16 nor BF16")
+        return t
+
+    cdef tuple shape2(self, str name):
+        cdef tm_tensor *t = self.find(name)
+        if t.ne[2] != 1 or t.ne[3] != 1:
+            raise ValueError(f"{self.path}: tensor {self.full(name)} is no matrix")
+        return t.ne[1], t.ne[0]
+
+    cdef const float *vector(self, str name, int n) except NULL:
+        cdef tm_tensor *t = self.find(name)
+        cdef float *copy
+        count = <object>t.ne[0] * <object>t.ne[1] * <object>t.ne[2] * <object>t.ne[3]
+        if count != n:
+            raise ValueError(f"{self.path}: tensor {self.full(name)} has {count} elements, expected {n}")
+        if t.type == <int>PN_F32 and <size_t>t.data % sizeof(float) == 0:
+            return <const float *>t.data
+        copy = <float *>owned_calloc(self.owned, n * sizeof(float))
+        pn_kernels_active().type[t.type].dequant(<const uint8_t *>t.data, copy, n)
+        return copy
+
+    cdef pn_matrix matrix(self, str name, int rows, int cols, bint may_quantize) except *:
+        cdef tm_tensor *t = self.find(name)
+        cdef pn_matrix m
+        shape = self.shape2(name)
+        if shape != (rows, cols):
+            raise ValueError(f"{self.path}: tensor {self.full(name)} has shape {shape}, expected ({rows}, {cols})")
+        memset(&m, 0, sizeof(pn_matrix))
+        m.ops = &pn_kernels_active().type[t.type]
+        m.data = <const uint8_t *>t.data
+        m.row_bytes = <size_t>cols * m.ops.block_bytes
+        m.rows = rows
+        m.cols = cols
+        if self.quantize and may_quantize:
+            return self.quantized(name, &m)
+        return m
+
+    cdef pn_matrix quantized(self, str name, const pn_matrix *source) except *:
+        cdef pn_matrix m = source[0]
+        cdef quantize_job job
+        if m.cols % 32 != 0:
+            raise ValueError(f"{self.path}: tensor {self.full(name)} has rows of {m.cols}, which is no multiple of 32: "
+                             "it cannot be quantised")
+        m.row_bytes = 4 + <size_t>m.cols
+        m.ops = &pn_kernels_active().row8
+        job.out = <uint8_t *>owned_calloc(self.owned, m.rows * m.row_bytes)
+        m.data = job.out
+        job.k = pn_kernels_active()
+        job.source = source
+        job.bad = 0
+        fw_pool_run(fw_pool_get(), quantize_rows, &job, default_threads())
+        if job.bad == 2:
+            raise MemoryError()
+        if job.bad:
+            raise ValueError(f"{self.path}: tensor {self.full(name)} holds numbers that are not finite: it cannot be "
+                             "quantised")
+        return m
+
+    cdef pn_matrix lora(self, str name, int n, int rank, bint down) except *:
+        cdef tm_tensor *t = self.find(name)
+        cdef pn_matrix m
+        cdef int64_t stored_rows, stored_cols
+        cdef bint out_in
+        stored_rows, stored_cols = self.shape2(name)
+        # the side that is n: the rows of (in, out) when down, of (out, in) when up
+        other = stored_cols if stored_rows == n else stored_rows
+        if n not in (stored_rows, stored_cols) or not 0 < other < n or (rank > 0 and other != rank):
+            wanted = f"{n} by {rank}" if rank > 0 else f"{n} by fewer"
+            raise ValueError(f"{self.path}: tensor {self.full(name)} has shape ({stored_rows}, {stored_cols}), "
+                             f"expected {wanted}")
+        out_in = (stored_cols == n) == down
+        memset(&m, 0, sizeof(pn_matrix))
+        m.ops = &pn_kernels_active().type[t.type]
+        m.rows = other if down else n
+        m.cols = n if down else other
+        m.row_bytes = <size_t>m.cols * m.ops.block_bytes
+        m.data = <const uint8_t *>t.data
+        if not out_in:
+            m.data = self.transposed(<const uint8_t *>t.data, stored_rows, stored_cols, m.ops.block_bytes)
+        return m
+
+    cdef const uint8_t *transposed(self, const uint8_t *x, int64_t rows, int64_t cols, int item) except NULL:
+        """(cols, rows) of a (rows, cols) matrix with items of 2 or 4 bytes, in memory of `owned`."""
+        cdef uint8_t *y = <uint8_t *>owned_calloc(self.owned, rows * cols * item)
+        cdef int64_t r, c
+        for r in range(rows):
+            for c in range(cols):
+                memcpy(y + (c * rows + r) * item, x + (r * cols + c) * item, 2)
+                if item == 4:
+                    memcpy(y + (c * rows + r) * 4 + 2, x + (r * cols + c) * 4 + 2, 2)
+        return y

@@ -1,0 +1,6 @@
+from os import PathLike
+from typing import Any
+
+def read_json(
+    path: str | PathLike[str], max_depth: int = 32, max_items: int = ..., max_bytes: int = ...
+) -> dict[str, Any]: ...

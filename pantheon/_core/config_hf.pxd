@@ -1,0 +1,14 @@
+# pn_config from the config.json of a Hugging Face model.
+from pantheon._core.source cimport pn_ternary_rule
+from pantheon._core.types cimport pn_config
+
+# GIL; ValueError naming the file and the key. The registry's name for the model class that the file names.
+cdef str hf_architecture(dict config, str path)
+# GIL. Fills every field but arch; rope_kind is PN_ROPE_NEOX.
+cdef int config_from_hf(pn_config *c, dict config, str path) except -1
+# GIL. Sliding window of each layer, (n_layer,) ints, 0 = none; c is filled.
+cdef list hf_windows(const pn_config *c, dict config, str path)
+# GIL. How the matrices of the layers are stored.
+cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *
+# GIL. Whether the LM head is the embedding.
+cdef bint hf_tied(dict config, str path) except *

@@ -1,0 +1,270 @@
+"""pn_config from the config.json of a Hugging Face model (see config_hf.pxd for the contract).
+
+Keys, defaults and their old spellings: sections 3, 4, 6 and 7 of the transformer notes and section 2 of the ternary
+notes. Defaults are those of the model classes. config_validate bounds the sizes afterwards.
+"""
+import math
+
+from libc.math cimport log, sqrt
+from libc.string cimport memset
+
+from pantheon._core.rope cimport rope_attention_factor
+from pantheon._core.source cimport (
+    PN_TERNARY_DIVIDE,
+    PN_TERNARY_MULTIPLY,
+    PN_TERNARY_NONE,
+    PN_TERNARY_ONLINE,
+    pn_ternary_rule,
+)
+from pantheon._core.types cimport (
+    PN_ROPE_NEOX,
+    PN_ROPE_SCALING_LINEAR,
+    PN_ROPE_SCALING_LLAMA3,
+    PN_ROPE_SCALING_NONE,
+    PN_ROPE_SCALING_YARN,
+    pn_arch,
+    pn_config,
+)
+
+# class -> registry name, and its own defaults of keys that a file may leave out
+CLASSES = {
+    "LlamaForCausalLM": ("llama", {"max_position_embeddings": 2048}),
+    "MistralForCausalLM": ("mistral", {"max_position_embeddings": 131072, "sliding_window": 4096,
+                                       "num_key_value_heads": 8}),
+    "Qwen2ForCausalLM": ("qwen2", {"max_position_embeddings": 32768, "num_key_value_heads": 32,
+                                   "sliding_window": 4096, "max_window_layers": 28}),
+    "Qwen3ForCausalLM": ("qwen3", {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128,
+                                   "sliding_window": 4096, "max_window_layers": 28}),
+    "BitNetForCausalLM": ("bitnet-b1.58", {"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+                                           "num_key_value_heads": 5, "hidden_act": "relu2", "rope_theta": 500000.0}),
+    "BitnetForCausalLM": ("bitnet", {"max_position_embeddings": 2048}),
+}
+# registry name -> the activation that its forward has
+ACTIVATIONS = {"bitnet-b1.58": "relu2"}
+
+
+cdef class _Keys:
+    """Typed access to one JSON object; null counts as absent."""
+    cdef dict values
+    cdef dict defaults
+    cdef str path
+    cdef str prefix
+
+    def __init__(self, values, defaults, path, prefix=""):
+        self.values = values
+        self.defaults = defaults
+        self.path = path
+        self.prefix = prefix
+
+    cdef object refuse(self, str key, str expected):
+        raise ValueError(f"{self.path}: key {self.prefix}{key} is {str(self.values.get(key))[:80]}, not {expected}")
+
+    cdef object get(self, str key, object default=None):
+        value = self.values.get(key)
+        return self.defaults.get(key, default) if value is None else value
+
+    cdef object needed(self, str key, object default):
+        value = self.get(key, default)
+        if value is None:
+            raise ValueError(f"{self.path}: key {self.prefix}{key} is missing")
+        return value
+
+    cdef int integer(self, str key, object default=None) except? -1:
+        value = self.needed(key, default)
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not -2**31 <= value < 2**31:
+            self.refuse(key, "an integer of 32 bits")
+        return value
+
+    cdef double number(self, str key, object default=None) except? -1:
+        value = self.needed(key, default)
+        if type(value) not in (int, float) or abs(value) > 1e300 or not math.isfinite(value):
+            self.refuse(key, "a finite number")
+        return value
+
+    cdef bint flag(self, str key, bint default) except *:
+        value = self.get(key, default)
+        if type(value) is not bool:
+            self.refuse(key, "true or false")
+        return value
+
+    cdef str text(self, str key, str default):
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            self.refuse(key, "a string")
+        return value
+
+
+cdef str model_class(dict config, str path):
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not all([isinstance(name, str) for name in names]):
+        raise ValueError(f"{path}: key architectures must be a list with the name of a model class")
+    for name in names:
+        if name in CLASSES:
+            return name
+    raise ValueError(f"{path}: model class {names[0][:80]!r} is unknown; known: {', '.join(CLASSES)}")
+
+
+cdef _Keys keys_of(dict config, str path):
+    return _Keys(config, CLASSES[model_class(config, path)][1], path)
+
+
+cdef str hf_architecture(dict config, str path):
+    arch = CLASSES[model_class(config, path)][0]
+    act = keys_of(config, path).text("hidden_act", "silu")
+    if arch == "bitnet-b1.58" and act == "silu":
+        arch = "bitnet"
+    expected = ACTIVATIONS.get(arch, "silu")
+    if act != expected and not (act == "swish" and expected == "silu"):
+        raise ValueError(f"{path}: key hidden_act is {act[:40]!r}, {arch} has {expected!r}")
+    return arch
+
+
+cdef int read_rope(pn_config *c, _Keys keys) except -1:
+    """Rope base and scaling, from rope_parameters (new) or rope_theta and rope_scaling (old)."""
+    cdef _Keys rope
+    cdef double factor, mscale, mscale_all
+    cdef str key = "rope_parameters" if keys.get("rope_parameters") is not None else "rope_scaling"
+    values = keys.get(key, {})
+    if not isinstance(values, dict):
+        keys.refuse(key, "an object")
+    rope = _Keys(values, {}, keys.path, key + ".")
+    c.rope_base = rope.number("rope_theta", keys.number("rope_theta", 10000.0))
+    if rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0)) != 1.0:
+        raise ValueError(f"{keys.path}: key partial_rotary_factor must be 1 for this model class")
+    c.rope_dims = c.head_dim
+    c.rope_factor = 1.0
+    c.rope_attn_factor = 1.0
+    c.rope_ext_factor = 1.0
+    c.rope_beta_fast = 32.0
+    c.rope_beta_slow = 1.0
+    c.rope_low_freq = 1.0
+    c.rope_high_freq = 4.0
+    c.rope_orig_ctx = rope.integer("original_max_position_embeddings",
+                                   keys.integer("original_max_position_embeddings", c.n_ctx))
+    kind = rope.text("rope_type", rope.text("type", "default"))
+    if kind in ("default", "dynamic", "mrope"):
+        # "dynamic" changes nothing before the model's own context is exceeded, which is where it ends here; one
+        # position per token makes the sections of "mrope" agree
+        c.rope_scaling = PN_ROPE_SCALING_NONE
+        return 0
+    if kind not in ("linear", "yarn", "llama3"):
+        raise ValueError(f"{keys.path}: key {rope.prefix}rope_type is {kind[:40]!r}; this model class may have "
+                         "default, linear, dynamic, yarn or llama3")
+    factor = rope.number("factor", (<double>c.n_ctx / c.rope_orig_ctx) if kind == "yarn" and c.rope_orig_ctx > 0 else
+                         None)
+    c.rope_factor = factor
+    if kind == "linear":
+        c.rope_scaling = PN_ROPE_SCALING_LINEAR
+    elif kind == "llama3":
+        c.rope_scaling = PN_ROPE_SCALING_LLAMA3
+        c.rope_low_freq = rope.number("low_freq_factor")
+        c.rope_high_freq = rope.number("high_freq_factor")
+        if not c.rope_low_freq < c.rope_high_freq:
+            rope.refuse("high_freq_factor", f"above low_freq_factor {c.rope_low_freq}")
+    else:
+        c.rope_scaling = PN_ROPE_SCALING_YARN
+        if not rope.flag("truncate", True):
+            raise ValueError(f"{keys.path}: key {rope.prefix}truncate false is not supported")
+        c.rope_beta_fast = rope.number("beta_fast", 0) or 32.0
+        c.rope_beta_slow = rope.number("beta_slow", 0) or 1.0
+        mscale = rope.number("mscale", 0)
+        mscale_all = rope.number("mscale_all_dim", 0)
+        c.rope_attn_factor = rope_attention_factor(c.rope_scaling, factor, c.rope_orig_ctx)
+        if rope.get("attention_factor") is not None:
+            c.rope_attn_factor = rope.number("attention_factor")
+        elif mscale != 0 and mscale_all != 0 and factor > 1:
+            c.rope_attn_factor = (0.1 * mscale * log(factor) + 1.0) / (0.1 * mscale_all * log(factor) + 1.0)
+    return 0
+
+
+cdef int config_from_hf(pn_config *c, dict config, str path) except -1:
+    cdef _Keys keys = keys_of(config, path)
+    cdef pn_arch arch = c.arch
+    memset(c, 0, sizeof(pn_config))
+    c.arch = arch
+    c.rope_kind = PN_ROPE_NEOX
+    c.n_vocab = keys.integer("vocab_size")
+    c.n_tokens = c.n_vocab               # the tokenizer, which may have fewer, is not read at load
+    c.n_ctx = keys.integer("max_position_embeddings")
+    c.n_embd = keys.integer("hidden_size")
+    c.n_layer = keys.integer("num_hidden_layers")
+    c.n_head = keys.integer("num_attention_heads")
+    if not 1 <= c.n_layer <= 1024:
+        keys.refuse("num_hidden_layers", "in 1..1024")
+    if not 1 <= c.n_head <= 65536:
+        keys.refuse("num_attention_heads", "in 1..65536")
+    # null has a meaning of its own for these two: as many as heads, and what the width leaves
+    c.n_kv_head = keys.integer("num_key_value_heads", c.n_head)
+    if "num_key_value_heads" in config and config["num_key_value_heads"] is None:
+        c.n_kv_head = c.n_head
+    c.head_dim = keys.integer("head_dim", c.n_embd // c.n_head)
+    if "head_dim" in config and config["head_dim"] is None:
+        c.head_dim = c.n_embd // c.n_head
+    c.n_ff = keys.integer("intermediate_size")
+    c.norm_eps = keys.number("rms_norm_eps", 1e-6)
+    c.attn_scale = 1 / sqrt(max(c.head_dim, 1))
+    c.expert_scale = 1.0
+    read_rope(c, keys)
+    c.sliding_window = max(hf_windows(c, config, path))
+    return 0
+
+
+cdef list hf_windows(const pn_config *c, dict config, str path):
+    cdef _Keys keys = keys_of(config, path)
+    cdef str arch = CLASSES[model_class(config, path)][0]
+    cdef int window = 0, first = 0
+    kinds = keys.get("layer_types")
+    # null switches the window off; only an absent key has the class's default
+    if not ("sliding_window" in config and config["sliding_window"] is None):
+        window = keys.integer("sliding_window", 0)
+    if arch in ("qwen2", "qwen3"):
+        if not keys.flag("use_sliding_window", False):
+            window = 0
+        first = max(0, keys.integer("max_window_layers"))
+    elif arch != "mistral":
+        window = 0
+    if not 0 <= window < c.n_ctx:
+        if window < 0:
+            keys.refuse("sliding_window", "a number of positions")
+        window = 0                       # a window that holds the whole context hides nothing
+    if kinds is None or window == 0 or arch == "mistral":
+        return [window if i >= first else 0 for i in range(c.n_layer)]
+    if not isinstance(kinds, list) or len(kinds) != c.n_layer:
+        keys.refuse("layer_types", f"a list of {c.n_layer} kinds")
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            keys.refuse("layer_types", "a list of full_attention and sliding_attention")
+    return [window if kind == "sliding_attention" else 0 for kind in kinds]
+
+
+cdef bint hf_tied(dict config, str path) except *:
+    return keys_of(config, path).flag("tie_word_embeddings", False)
+
+
+cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
+    cdef _Keys keys
+    values = config.get("quantization_config")
+    if values is None:
+        return PN_TERNARY_ONLINE if model_class(config, path) == "BitnetForCausalLM" else PN_TERNARY_NONE
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: key quantization_config is no object")
+    keys = _Keys(values, {}, path, "quantization_config.")
+    method = keys.text("quant_method", "")
+    if method != "bitnet":
+        raise ValueError(f"{path}: key quantization_config.quant_method is {method[:40]!r}; only 'bitnet' is supported")
+    if keys.flag("use_rms_norm", False):
+        raise ValueError(f"{path}: key quantization_config.use_rms_norm true is not supported")
+    for name in keys.get("modules_to_not_convert", []):
+        if name not in ("lm_head", "model.lm_head", "embed_tokens", "model.embed_tokens"):
+            keys.refuse("modules_to_not_convert", "just the LM head and the embedding")
+    kind = keys.text("linear_class", "bitlinear")
+    mode = keys.text("quantization_mode", "offline")
+    if kind not in ("bitlinear", "autobitlinear"):
+        keys.refuse("linear_class", "bitlinear or autobitlinear")
+    if mode not in ("offline", "online"):
+        keys.refuse("quantization_mode", "offline or online")
+    if kind == "bitlinear":
+        return PN_TERNARY_DIVIDE
+    return PN_TERNARY_ONLINE if mode == "online" else PN_TERNARY_MULTIPLY
