@@ -37,6 +37,8 @@ LEVELS = {
     "avxvnni": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"]),
     "avx512": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl",
                                      "-mavx512vnni"]),
+    "neon": ({"aarch64", "arm64"}, []),
+    "dotprod": ({"aarch64", "arm64"}, ["-march=armv8.2-a+dotprod"]),
 }
 
 

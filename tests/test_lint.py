@@ -17,6 +17,7 @@ UPPER = {
     "text": ("generate", "serve", "cli", "hub"),
     "hub.py": ("text", "generate", "serve", "cli", "_core"),
     "generate.py": ("serve", "cli", "hub"),
+    "bench.py": ("serve", "cli", "hub"),
 }
 
 

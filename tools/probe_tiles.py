@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from pantheon._core.kernels import probe_tiles, table
+from pantheon._core.kernels import probe_tiles, probes, table
 
 TYPES = ("Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q2_K,Q3_K,Q4_K,Q5_K,Q6_K,IQ4_NL,IQ4_XS,MXFP4,NVFP4,IQ2_XXS,IQ2_XS,IQ2_S,IQ3_XXS,"
          "IQ3_S,IQ1_S,IQ1_M,TQ1_0,TQ2_0,Q1_0,Q2_0,F32,F16,BF16")
@@ -37,7 +37,7 @@ def main():
     args = parser.parse_args()
     n, n_rows = (int(v) for v in args.shape.split("x"))
     rng = np.random.default_rng(0)
-    ceiling = probe_tiles.ceiling(args.level)
+    ceiling = 1e-9 * probes.multiply_peak(args.level)
     print(f"level {args.level}, {n} columns, {n_rows} rows, {args.tokens} tokens; ceiling {ceiling:.1f} G/s")
     for name in args.types.split(","):
         info = table.type_info(name, args.level)

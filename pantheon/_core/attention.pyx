@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 from pantheon._core.kernels.table cimport PN_ATTN_TILE, pn_attn_rows
 from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
 from pantheon._core.linear cimport pn_team, team_counter, team_range
+from pantheon._core.phases cimport PHASE_ATTENTION, PHASE_VECTORS, phase_enter
 from pantheon._core.pool cimport pn_counter, pn_counter_next
 
 
@@ -77,6 +78,12 @@ cdef void attend(const pn_team *team, const pn_attn_step *step, int layer, int t
 
 
 cdef void attention(pn_team *team, const pn_attn_step *step, int layer, uint8_t *scratch) noexcept nogil:
+    phase_enter(team.rank, PHASE_ATTENTION)
+    attend_share(team, step, layer, scratch)
+    phase_enter(team.rank, PHASE_VECTORS)
+
+
+cdef void attend_share(pn_team *team, const pn_attn_step *step, int layer, uint8_t *scratch) noexcept nogil:
     cdef int group = step.n_head // step.n_kv_head
     cdef int block = ATTN_BLOCK if step.one_sequence else 1
     cdef int n_blocks = (step.n_tok + block - 1) // block

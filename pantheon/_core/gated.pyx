@@ -4,6 +4,7 @@ from libc.string cimport memcpy
 
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_KINDS, PN_ACT_Q32, PN_PANEL, pn_act
 from pantheon._core.linear cimport panel_product, pn_group, pn_input, pn_team, team_counter
+from pantheon._core.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, phase_enter
 from pantheon._core.pool cimport pn_counter, pn_counter_next
 
 cdef enum:
@@ -63,7 +64,9 @@ cdef void gated_product(pn_team *team, const pn_group *gate_up, const pn_input *
     cdef float *up = gate + <size_t>BLOCK * x.n_tok
     cdef int n_blocks = (ff.n + BLOCK - 1) // BLOCK
     cdef int b = pn_counter_next(counter)
+    phase_enter(team.rank, PHASE_PRODUCTS)
     while b < n_blocks:
         gated_block(team, gate_up, x, gate_bias, up_bias, down, ff, b * BLOCK, min(<int>BLOCK, ff.n - b * BLOCK),
                     gate, up)
         b = pn_counter_next(counter)
+    phase_enter(team.rank, PHASE_VECTORS)

@@ -11,6 +11,7 @@ from pantheon._core.kernels.table cimport (
     pn_act,
     pn_type_ops,
 )
+from pantheon._core.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
 from pantheon._core.tensor cimport pn_matrix
 
@@ -35,7 +36,9 @@ cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexc
 
 
 cdef void team_barrier(const pn_team *team) noexcept nogil:
+    phase_enter(team.rank, PHASE_WAITING)
     fw_pool_barrier(team.pool, team.n)
+    phase_enter(team.rank, PHASE_VECTORS)
 
 
 cdef pn_counter *team_counter(pn_team *team) noexcept nogil:
@@ -269,6 +272,13 @@ cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input 
 
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                         const size_t *ldy) noexcept nogil:
+    phase_enter(team.rank, PHASE_PRODUCTS)
+    group_share(team, g, x, y, ldy)
+    phase_enter(team.rank, PHASE_VECTORS)
+
+
+cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float **y,
+                      const size_t *ldy) noexcept nogil:
     cdef int i, r0, r1, p, panels
     cdef pn_counter *counter
     if x.n_tok == 1:

@@ -34,6 +34,7 @@ from pantheon._core.linear cimport (
     team_counter,
     team_range,
 )
+from pantheon._core.phases cimport PHASE_PRODUCTS, phase_enter
 from pantheon._core.pool cimport pn_counter, pn_counter_next
 from pantheon._core.tensor cimport owned_calloc, pn_matrix, pn_owned
 
@@ -280,6 +281,7 @@ cdef void step_single(pn_team *team, const pn_moe *moe, const pn_input *x, pn_mo
     route_product(team, moe, x, work)
     route_token(team, moe, work, 0, own.logits, own.chosen, own.weights)
 
+    phase_enter(team.rank, PHASE_PRODUCTS)
     team_range(team, n * units + (moe.n_ff_shared + 7) // 8, 1, &u0, &u1)
     for i in range(n):
         single_gate_up(team, &moe.gate_up[own.chosen[i]], x, 8 * (u0 - i * units), 8 * (u1 - i * units),
@@ -292,6 +294,7 @@ cdef void step_single(pn_team *team, const pn_moe *moe, const pn_input *x, pn_mo
     input_prepare(team, &own.ff, &moe.down_reads, 0, n)
     if moe.n_ff_shared > 0:
         input_prepare(team, &own.ff_shared, &moe.shared_reads, 0, 1)
+    phase_enter(team.rank, PHASE_PRODUCTS)
     team_range(team, n_embd, 8, &r0, &r1)
     for i in range(n if r0 < r1 else 0):
         single_down(&moe.down[own.chosen[i]], &own.ff, i, r0, r1, work.out + <size_t>i * n_embd)
@@ -443,6 +446,7 @@ cdef void gate_and_up(pn_team *team, const pn_moe *moe, const pn_input *x, pn_mo
     cdef const int *tokens
     cdef float *gate
     cdef float *up
+    phase_enter(team.rank, PHASE_PRODUCTS)
     for e in range(moe.n_experts + (moe.n_ff_shared > 0)):
         ff = moe.n_ff if e < moe.n_experts else moe.n_ff_shared
         gate = work.gate + <size_t>own.first[e] * moe.n_ff if e < moe.n_experts else work.gate_shared
@@ -488,6 +492,7 @@ cdef void down(pn_team *team, const pn_moe *moe, pn_moe_work *work) noexcept nog
     cdef pn_moe_rank *own = &work.ranks[team.rank]
     cdef pn_counter *counter = team_counter(team)
     cdef int unit = pn_counter_next(counter), before = 0, n_embd = moe.reads.cols, e, r0
+    phase_enter(team.rank, PHASE_PRODUCTS)
     for e in range(moe.n_experts + (moe.n_ff_shared > 0)):
         while unit - before < n_units(own, e, n_embd):
             r0 = (unit - before) * unit_rows(own, e)

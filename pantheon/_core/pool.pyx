@@ -6,6 +6,7 @@ an empty pool: threads do not survive a fork, and the child starts its own on fi
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
+from pantheon._core.phases cimport PHASE_OUTSIDE, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.types cimport fw_pool
 
 cdef extern from "sync.h" nogil:
@@ -94,17 +95,23 @@ cdef fw_pool *fw_pool_get() noexcept nogil:
 cdef void fw_pool_run(fw_pool *p, fw_task task, void *arg, int n) noexcept nogil:
     cdef int i
     if p == NULL or n < 2:
+        phase_enter(0, PHASE_VECTORS)
         task(arg, 0, 1)
+        phase_enter(0, PHASE_OUTSIDE)
         return
     pthread_mutex_lock(&the_pool.lock)
+    phase_enter(0, PHASE_WAITING)
     n = min(n, grow(n - 1) + 1)
     the_pool.task = task
     the_pool.arg = arg
     the_pool.n = n
     for i in range(n - 1):
         pn_event_advance(&the_pool.workers[i].start)
+    phase_enter(0, PHASE_VECTORS)
     task(arg, 0, n)
+    phase_enter(0, PHASE_WAITING)
     pn_barrier_wait(&the_pool.barrier, <uint32_t>n)
+    phase_enter(0, PHASE_OUTSIDE)
     pthread_mutex_unlock(&the_pool.lock)
 
 

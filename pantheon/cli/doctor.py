@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report, indent=2))
         return 0
+    del report["processor"]["types"]    # all of them: for programs; slower_types is what a reader looks for
     for section, facts in report.items():
         terminal.title(section)
         terminal.table([[f"  {name.replace('_', ' ')}", _text(name, value)] for name, value in facts.items()])
@@ -35,10 +36,11 @@ def collect() -> dict[str, dict[str, Any]]:
     from pantheon._core.threads import default_threads_and_reason
 
     threads, reason = default_threads_and_reason()
+    cpu = pantheon.cpu_info()
     model = hub.KNOWN[hub.DEFAULT_MODEL]
     path = hub.cached()
     return {
-        "processor": {**pantheon.cpu_info(), "threads": threads, "threads_because_of": reason},
+        "processor": {**cpu, "slower_types": slower_types(cpu), "threads": threads, "threads_because_of": reason},
         "memory": memory(),
         "versions": {"python": platform.python_version(), "system": platform.platform(),
                      **{name: _version(name) for name in _PACKAGES}},
@@ -46,6 +48,15 @@ def collect() -> dict[str, dict[str, Any]]:
                   "present": str(path) if path else f"no; `pantheon pull {model.name}` fetches it"},
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("PANTHEON_")},
     }
+
+
+def slower_types(cpu: dict[str, Any]) -> dict[str, list[str]]:
+    """Weight types that the level in force has no vector product of its own for, by the level whose they use."""
+    found: dict[str, list[str]] = {}
+    for name, level in cpu["types"].items():
+        if level != cpu["level"]:
+            found.setdefault(level, []).append(name)
+    return found
 
 
 def memory() -> dict[str, Any]:
@@ -85,7 +96,7 @@ def _text(name: str, value: Any) -> str:
     if name.endswith("_bytes"):
         return terminal.size(value)
     if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items())
+        return "; ".join(f"{k}: {_text(k, v)}" for k, v in value.items()) or "none"
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value)) or "none"
     return "not installed" if value is None else str(value)

@@ -26,7 +26,8 @@ def weights(model):
 @pytest.fixture
 def cpu(monkeypatch):
     monkeypatch.setattr(pantheon, "cpu_info", lambda: {
-        "level": "avx2", "features": ["avx2", "fma"], "types": {"Q4_1": "avx2"}}, raising=False)
+        "level": "avx2", "features": ["avx2", "fma"],
+        "types": {"Q4_1": "avx2", "Q2_K": "ref", "Q3_K": "ref"}}, raising=False)
 
 
 def test_info_json(capsys, model, weights):
@@ -60,6 +61,8 @@ def test_doctor_json(capsys, cpu, tmp_path, monkeypatch):
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["processor"]["level"] == "avx2"
+    assert report["processor"]["types"] == {"Q4_1": "avx2", "Q2_K": "ref", "Q3_K": "ref"}
+    assert report["processor"]["slower_types"] == {"ref": ["Q2_K", "Q3_K"]}
     assert report["processor"]["threads"] >= 1 and report["processor"]["threads_because_of"]
     assert report["memory"]["total_bytes"] >= report["memory"]["available_bytes"] > 0
     assert report["memory"]["level"] in ("OK", "WATCH", "TIGHT", "CRITICAL") and report["memory"]["limited_by"]
@@ -76,7 +79,7 @@ def test_doctor_text(capsys, cpu, monkeypatch):
     lines = [line.split() for line in out.splitlines()]
     assert ["level", "avx2"] in lines
     assert ["features", "avx2", "fma"] in lines
-    assert ["types", "Q4_1", "avx2"] in lines
+    assert ["slower", "types", "ref:", "Q2_K", "Q3_K"] in lines
     assert ["present", "/somewhere/model.gguf"] in lines
 
 

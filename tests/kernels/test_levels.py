@@ -8,6 +8,8 @@ import pytest
 from pantheon._core.kernels import table
 
 SHOW_LEVEL = "from pantheon._core.kernels import table; print(table.cpu_info()['level'])"
+# Levels of some machine that this one cannot run.
+UNSUPPORTED = sorted({"avx2", "avxvnni", "avx512", "neon", "dotprod"} - set(table.levels_supported()))
 
 
 def run_with_level(name):
@@ -38,8 +40,18 @@ def test_without_a_pin_the_highest_level_is_in_force():
     assert run_with_level("").stdout.strip() == table.levels_supported()[-1]
 
 
-def test_unknown_level_is_an_error_that_lists_the_choices():
-    done = run_with_level("pentium")
+@pytest.mark.parametrize("name", ["pentium", "AVX2", "sve2", *UNSUPPORTED])
+def test_unknown_or_unsupported_level_is_an_error_that_lists_the_choices(name):
+    done = run_with_level(name)
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1] == (
-        f"ValueError: PANTHEON_CPU=pentium: this machine can run {', '.join(table.levels_supported())}")
+        f"ValueError: PANTHEON_CPU={name}: this machine can run {', '.join(table.levels_supported())}")
+
+
+@pytest.mark.parametrize("level", table.levels_supported())
+def test_a_type_that_a_level_lacks_comes_from_the_next_lower_level_that_has_it(level):
+    levels = table.levels_supported()
+    below = levels[:levels.index(level)]
+    for name in table.cpu_info()["types"]:
+        source = table.type_info(name, level)["level"]
+        assert source == level or source == table.type_info(name, below[-1])["level"]

@@ -15,6 +15,10 @@ def main() -> None:
     prompt = measure.tokens(peer.n_vocab, job["n_prefill"])
     following = measure.tokens(peer.n_vocab, job["n_decode"])
     peer.start(job["n_prefill"] + job["n_decode"], job["n_prefill"], job["threads"])
+    if not job["cold"]:
+        peer.decode(prompt)
+        peer.decode(following[:1])
+        peer.forget()
     ready = perf_counter()
     peer.decode(prompt)
     prefilled = perf_counter()

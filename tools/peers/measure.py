@@ -1,6 +1,7 @@
 """What both children do: the job from the command line, the tokens to feed, the process's own memory, the answer.
 
-A job is {"model": path, "n_prefill": N, "n_decode": M, "threads": T}; the answer adds seconds and bytes to it.
+A job is {"model": path, "n_prefill": N, "n_decode": M, "threads": T, "cold": bool, "peer_plain": bool}; the answer is
+{"engine": name, seconds, bytes}. Unless it is cold, the same prefill and one token run untimed before the timed ones.
 """
 from __future__ import annotations
 

@@ -76,6 +76,31 @@ static const pn_level_init AVX512[] = {
 };
 #endif
 
+#ifdef PN_HAVE_NEON
+FAMILY(pn_neon_types_float);
+FAMILY(pn_neon_types_q32);
+FAMILY(pn_neon_types_k);
+FAMILY(pn_neon_floats);
+FAMILY(pn_neon_attention);
+FAMILY(pn_neon_tiles_float);
+FAMILY(pn_neon_tiles_q32);
+FAMILY(pn_neon_tiles_k);
+static const pn_level_init NEON[] = {
+    pn_neon_types_float, pn_neon_types_q32, pn_neon_types_k, pn_neon_floats, pn_neon_attention, pn_neon_tiles_float,
+    pn_neon_tiles_q32, pn_neon_tiles_k,
+};
+#endif
+
+#ifdef PN_HAVE_DOTPROD
+FAMILY(pn_dotprod_types_q32);
+FAMILY(pn_dotprod_types_k);
+FAMILY(pn_dotprod_tiles_q32);
+FAMILY(pn_dotprod_tiles_k);
+static const pn_level_init DOTPROD[] = {
+    pn_dotprod_types_q32, pn_dotprod_types_k, pn_dotprod_tiles_q32, pn_dotprod_tiles_k,
+};
+#endif
+
 typedef struct level_row {
     const char *name;
     uint32_t needs; /* features of cpu.h */
@@ -96,6 +121,12 @@ static const level_row LEVELS[] = {
 #ifdef PN_HAVE_AVX512
     ROW("avx512", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C | PN_CPU_AVX512F | PN_CPU_AVX512BW | PN_CPU_AVX512VL |
                   PN_CPU_AVX512_VNNI, AVX512),
+#endif
+#ifdef PN_HAVE_NEON
+    ROW("neon", PN_CPU_NEON, NEON),
+#endif
+#ifdef PN_HAVE_DOTPROD
+    ROW("dotprod", PN_CPU_NEON | PN_CPU_DOTPROD, DOTPROD),
 #endif
 };
 

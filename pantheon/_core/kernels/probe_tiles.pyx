@@ -9,11 +9,6 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import numpy as np
 
-cdef extern from "probe_ceiling.h" nogil:
-    double pn_ceiling_avx2()
-    double pn_ceiling_avxvnni()
-    double pn_ceiling_avx512()
-
 from .table cimport PN_PANEL, PN_TYPE_COUNT, pn_act, pn_kernels, pn_kernels_level, pn_type_ops
 
 
@@ -208,19 +203,3 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
                 unpack[p] = min(unpack[p], mark - begin)
                 tile[p] = min(tile[p], end - mark)
     return {"pack": pack, "unpack": float(np.sum(unpack)), "tile": float(np.sum(tile))}
-
-
-def ceiling(str level):
-    """Multiply-adds a second, in 1e9, of the level's integer product instructions on registers alone, best of 200 short
-    loops: what a tile could reach if it loaded nothing and had no scales."""
-    cdef double start, work, best = 0
-    pn_kernels_level(level)
-    loops = {"avx2": 0, "avxvnni": 1, "avx512": 2}
-    if level not in loops:
-        raise ValueError(f"no calibration loop for level {level!r}")
-    cdef int loop = loops[level]
-    for _ in range(200):
-        start = seconds()
-        work = pn_ceiling_avx2() if loop == 0 else pn_ceiling_avxvnni() if loop == 1 else pn_ceiling_avx512()
-        best = max(best, work / (seconds() - start) * 1e-9)
-    return best

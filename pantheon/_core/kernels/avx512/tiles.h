@@ -23,7 +23,9 @@ TILE_INLINE __m512i broadcast_512(const uint8_t *p)
     return _mm512_set1_epi32(v);
 }
 
-/* s += w * x over 4 k; x is 4 bytes of packed input. gcc 12 would spend an instruction on the broadcast. */
+/* s += w * x over 4 k; x is 4 bytes of packed input. gcc 12 would spend an instruction on the broadcast. Without the
+ * instruction the sources are compiled to be emulated (docs/levels.md). */
+#ifdef __AVX512VNNI__
 TILE_INLINE void step_512(__m512i *s, __m512i w, const uint8_t *x)
 {
     __asm__ volatile("vpdpbusd %[x]%{1to16%}, %[w], %[s]" : [s] "+v"(*s) : [w] "v"(w), [x] "m"(*(const int32_t *)x));
@@ -36,6 +38,19 @@ TILE_INLINE void step_i16_512(__m512i *s, __m512i w, const uint8_t *x)
 }
 
 #define KEEP_512(v) __asm__ volatile("" : "+v"(v))
+#else
+TILE_INLINE void step_512(__m512i *s, __m512i w, const uint8_t *x)
+{
+    *s = _mm512_dpbusd_epi32(*s, w, broadcast_512(x));
+}
+
+TILE_INLINE void step_i16_512(__m512i *s, __m512i w, const uint8_t *x)
+{
+    *s = _mm512_dpwssd_epi32(*s, w, broadcast_512(x));
+}
+
+#define KEEP_512(v) (void)(v)
+#endif
 
 #define TILE_UP_TO_12(name, type, kernel) \
     TILE_FIXED(name, type, kernel, 1) TILE_FIXED(name, type, kernel, 2) TILE_FIXED(name, type, kernel, 3) \
