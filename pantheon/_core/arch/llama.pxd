@@ -115,15 +115,6 @@ cdef struct pn_llama_model:
 # or key. self is the registry row that hf_architecture named.
 cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
                                    str path, str config_path) except -1
-# Parts of a layer, nogil, by all ranks of a run together.
-cdef void llama_layer(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
-# q, k and v of the layer, then attention; heads is whole after the next barrier.
-cdef void llama_attention(llama_job *job, pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
-# Residual stream += delta (n_tok, n_embd) + bias (n_embd,) or NULL, for tokens [t0, t1).
-cdef void llama_add(llama_job *job, pn_llama_stream *s, const float *delta, const float *bias, int t0,
-                    int t1) noexcept nogil
-# Norm of tokens [t0, t1) for the layer after l, prepared for its qkv; nothing after the last layer.
-cdef void llama_next(llama_job *job, const pn_team *team, pn_llama_stream *s, int l, int t0, int t1) noexcept nogil
 # Entry points of an architecture with its own layer.
 cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil
 cdef int llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,
