@@ -3,6 +3,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# no test asserts a time
+settings.register_profile("pantheon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pantheon")
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 TINY_MODELS = sorted(path.stem for path in TINY.glob("*.gguf"))
