@@ -34,13 +34,12 @@ from pantheon._core.arch.rwkvx_state cimport (
 from pantheon._core.arch.rwkvx_work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.linear cimport (
-    TOKENS_ALIGN,
     group_product,
     input_begin,
     input_prepare,
     pn_team,
     team_barrier,
-    team_range,
+    team_tokens,
 )
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
@@ -56,7 +55,7 @@ cdef void embed(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
     cdef size_t n = job.c.n_embd
     cdef float *x = job.x if job.shared else s.x
     if job.shared:
-        team_range(team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
+        team_tokens(team, job.n_tok, &t0, &t1)
     for t in range(t0, t1):
         if job.embd_override != NULL:
             memcpy(x + t * n, job.embd_override, n * sizeof(float))
@@ -103,7 +102,7 @@ cdef void begin_window(rx_job *job, pn_team *team, rx_view *v, int w0) noexcept 
     v.t1 = 1
     if not job.shared:
         return
-    team_range(team, v.n_tok, TOKENS_ALIGN, &v.t0, &v.t1)
+    team_tokens(team, v.n_tok, &v.t0, &v.t1)
     team.next_counter = 0
     team_barrier(team)
     if team.rank == 0:
@@ -140,7 +139,7 @@ cdef void logits(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
         n_out = min(<int>RX_WINDOW, job.n_tok - first)
         x = job.x + first * n if job.shared else s.x
         if job.shared:
-            team_range(team, n_out, TOKENS_ALIGN, &o0, &o1)
+            team_tokens(team, n_out, &o0, &o1)
             team.next_counter = 0
             team_barrier(team)
             if team.rank == 0:
