@@ -23,7 +23,7 @@ _QWEN35_MOE = _QWEN35 | {
 
 # class -> (architecture, defaults). Those that the engine reads from safetensors too are listed there; what it calls
 # Mistral is Llama with a window in GGUF.
-CLASSES: dict[str, tuple[str, Mapping[str, Any]]] = {
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     name: ("llama" if arch == "mistral" else arch, defaults) for name, (arch, defaults) in IN_PLACE.items()
 } | {
     "MixtralForCausalLM": ("llama", {

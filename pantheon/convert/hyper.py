@@ -99,7 +99,7 @@ def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
 
 def _ternary(settings: Settings, config: Mapping[str, Any], name: str) -> str:
     if name in IN_PLACE:
-        return ternary_rule(config, settings.path)
+        return ternary_rule(dict(config), settings.path)
     if settings.get("quantization_config") is not None:
         raise ValueError(f"{settings.path}: key quantization_config: a quantised {name} cannot be converted")
     return "none"

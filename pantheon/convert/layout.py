@@ -21,6 +21,9 @@ _PREFIXES = (("model.", ""), ("model.language_model.", ""), ("language_model.mod
 _IGNORED = re.compile(r"\.rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$|\.masked_bias$")
 _VISION = ("model.visual.", "visual.", "model.vision_tower.", "vision_tower.", "model.multi_modal_projector.")
 
+# Architectures whose files hold the LM head even where it is the embedding: llama.cpp asks for it.
+_OWN_HEAD = ("qwen2moe", "phi2")
+
 
 class Layout:
     """Collects the tensors of one file. folder: for messages; prefix: of the text model's names in the folder."""
@@ -116,9 +119,10 @@ class Layout:
         head = [f"{self.head}.weight", "lm_head.weight"]
         if h.tied:
             self.find(head, (h.n_vocab, h.n_embd), optional=True)  # some folders hold the duplicate
-        else:
+            head = [f"{self.prefix}embed_tokens.weight"]
+        if not h.tied or h.arch in _OWN_HEAD:
             self.matrix("output.weight", head, h.n_vocab, h.n_embd)
-            self.vector("output.bias", [f"{self.head}.bias"], h.n_vocab, optional=h.arch != "phi2")
+        self.vector("output.bias", f"{self.head}.bias", h.n_vocab, optional=h.arch != "phi2")
         for name, values in h.rope.tensors.items():
             self.add(name, values.shape, "float", Whole(values))
 
@@ -146,9 +150,9 @@ class Layout:
             self._separate_experts(ours, mlp, mixtral)
         if e.n_ff_shared:
             self.vector(f"{ours}ffn_gate_inp_shexp.weight", f"{mlp}shared_expert_gate.weight", h.n_embd)
-            for part, shape in (("gate", (e.n_ff_shared, h.n_embd)), ("up", (e.n_ff_shared, h.n_embd)),
-                                ("down", (h.n_embd, e.n_ff_shared))):
-                self.matrix(f"{ours}ffn_{part}_shexp.weight", f"{mlp}shared_expert.{part}_proj.weight", *shape)
+            for part, n_out, n_in in (("gate", e.n_ff_shared, h.n_embd), ("up", e.n_ff_shared, h.n_embd),
+                                      ("down", h.n_embd, e.n_ff_shared)):
+                self.matrix(f"{ours}ffn_{part}_shexp.weight", f"{mlp}shared_expert.{part}_proj.weight", n_out, n_in)
 
     def _separate_experts(self, ours: str, mlp: str, mixtral: str) -> None:
         h, e = self.h, self.h.experts

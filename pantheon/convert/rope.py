@@ -86,7 +86,7 @@ def _yarn(rope: Settings, original: int, n_ctx: int) -> dict[str, int | float | 
     elif mscale and mscale_all and factor > 1:
         wanted = (0.1 * mscale * math.log(factor) + 1) / (0.1 * mscale_all * math.log(factor) + 1)
     if wanted != implied:
-        keys["rope.scaling.yarn_attn_factor"] = wanted / implied
+        keys["rope.scaling.attn_factor"] = wanted / implied
     return keys
 
 

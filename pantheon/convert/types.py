@@ -65,11 +65,10 @@ def encoded(values: Values, kind: Any, what: str) -> NDArray[Any]:
     # a block's scale is an f16 too
     if largest > {q.F16: _MAX_F16, q.Q8_0: 127 * _MAX_F16, q.TQ2_0: _MAX_F16}.get(kind, np.inf):
         raise ValueError(f"{what} holds {largest:.6g}, too much for {kind.name}; --type bf16 or f32 holds it")
-    if kind == q.F32:
-        return np.ascontiguousarray(values, np.float32)
-    if kind == q.F16:
-        return values.astype(np.float16)
-    return np.asarray(gguf.quants.quantize(np.ascontiguousarray(values), kind))
+    values = np.ascontiguousarray(values)
+    if kind in (q.F32, q.F16):
+        return values.astype(np.float32 if kind == q.F32 else np.float16, copy=False)
+    return np.ascontiguousarray(gguf.quants.quantize(values, kind))
 
 
 def file_type(kinds: list[Any], wanted: str) -> int:

@@ -109,7 +109,7 @@ def _scores(folder: Path, vocab: Vocab, types: list[int]) -> list[float]:
 
 def _ids(tokenizer: Tokenizer, settings: FolderSettings) -> dict[str, int]:
     vocab = tokenizer.vocab
-    ids = {name: vocab.ids[name] for name in ("bos", "eos", "unknown", "padding") if name in vocab.ids}
+    ids: dict[str, int] = {name: i for name, i in vocab.ids.items() if name in ("bos", "eos", "unknown", "padding")}
     bos = settings.bos_id()
     if "bos" not in ids and bos is not None and 0 <= bos < vocab.n_tokens:
         ids["bos"] = bos  # never put in front of a text, but readers without the key take an arbitrary token for it

@@ -68,7 +68,7 @@ def write_file(path: Path, writer: Any, plans: Sequence[Plan], what: str, progre
             name, written = f"{what}: tensor {plan.output.name}", 0
             for slab in plan.output.slabs():
                 data = encoded(slab, plan.kind, name)
-                file.write(data)
+                file.write(data.data)
                 written += data.nbytes
                 progress("convert", done + written, total)
             assert written == plan.nbytes, name
