@@ -1,13 +1,14 @@
 """Converts tiny transformers models of every architecture and compares llama.cpp's logits with transformers'.
 
-    python -m venv /tmp/check && /tmp/check/bin/pip install torch==2.13.0 transformers==5.24.0 llama-cpp-python==0.3.36 .[convert]
+    python -m venv /tmp/check
+    /tmp/check/bin/pip install torch==2.13.0 transformers==5.24.0 llama-cpp-python==0.3.36 .[convert]
     /tmp/check/bin/python tools/check_convert.py [NAME ...]
 
-Prints the table of docs/convert.md: for each model and type how far llama.cpp's and the engine's logits are from those of
-transformers in float32, the KL divergence of the probabilities, the mean over the positions, and how many positions have
-the same most likely token. F32 files must agree to max |diff| 2e-3 and KL 1e-6; what the other types may differ by is what their rounding does to such
-small models. Exit status 1 when one does not agree. Models with a sliding window are compared within it: llama.cpp has
-none for them.
+Prints the table of docs/convert.md: how far llama.cpp's and the engine's logits of the F32 file are at most from those
+of transformers in float32, and for each type the KL divergence of the probabilities, the mean over the positions, and
+how many positions have the same most likely token. F32 files must agree to max |diff| 2e-3 and KL 1e-6; what the other
+types may differ by is what their rounding does to such small models. Exit status 1 when one does not agree. Models with
+a sliding window are compared within it: llama.cpp has none for them.
 """
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ torch._dynamo.config.disable = True
 LIMITS = {"f32": 1e-6, "f16": 2e-3, "bf16": 5e-2, "q8_0": 1e-1}
 TERNARY_LIMIT = 5e-3  # inputs of the matrices are int8
 MAX_DIFF = 2e-3
-TEXTS = ["The theory of the world and on.", "<|im_start|>user\nin 1999 it's\n\n  there<|im_end|>", " trailing  \n\t é 日本"]
+TEXTS = ["The theory of the world and on.", "<|im_start|>user\nin 1999 it's\n\n  there<|im_end|>",
+         " trailing  \n\t é 日本"]
 
 
 @dataclass
@@ -58,8 +60,8 @@ def ternary_sizes(**changes) -> dict:
 # Sizes that llama.cpp takes for granted: heads of Qwen3.5's keys as wide as those of its values, experts in all layers
 # of Qwen3-MoE, YaRN with the usual betas.
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
-CHANGES = {"qwen2-yarn": {"rope_parameters": YARN | {"attention_factor": 1.3}}, "qwen3moe": {"mlp_only_layers": []}, "qwen35": {"linear_value_head_dim": 16},
-           "qwen35moe": {"linear_value_head_dim": 24}}
+CHANGES = {"qwen2-yarn": {"rope_parameters": YARN | {"attention_factor": 1.3}}, "qwen3moe": {"mlp_only_layers": []},
+           "qwen35": {"linear_value_head_dim": 16}, "qwen35moe": {"linear_value_head_dim": 24}}
 
 
 def cases() -> list[Case]:
@@ -129,6 +131,7 @@ def check(case: Case, folder: Path) -> bool:
     tokens = np.random.default_rng(1000 + case.seed).integers(3, 288, size=case.n_tokens, dtype=np.int32)
     expected = reference.logits(net, tokens)
     good = True
+    rows: dict[str, list[str]] = {"llama.cpp": [], "Pantheon": []}
     for kind in TYPES:
         path = folder / f"{kind}.gguf"
         convert(folder, path, kind)
@@ -136,15 +139,15 @@ def check(case: Case, folder: Path) -> bool:
         with pantheon.load(str(path)) as model:
             if kind == "f32":
                 check_texts(peer, model, folder)
-            row = [case.name, type(net).__name__, model.arch, kind]
-            for got in (peer_logits(peer, tokens), engine_logits(model, tokens)):
+            for who, got in (("llama.cpp", peer_logits(peer, tokens)), ("Pantheon", engine_logits(model, tokens))):
                 kl = float(reference.kl(expected, got).mean())
                 diff = float(np.abs(got - expected).max())
                 same = int((got.argmax(-1) == expected.argmax(-1)).sum())
                 limit = max(LIMITS[kind], TERNARY_LIMIT) if case.ternary else LIMITS[kind]
                 good &= kl < limit and (kind != "f32" or case.ternary or diff < MAX_DIFF)
-                row += [f"{diff:.1e}", f"{kl:.1e}", f"{same}/{len(tokens)}"]
-        print(f"| {' | '.join(row)} |", flush=True)
+                rows[who] += [f"{diff:.0e}"] * (kind == "f32") + [f"{kl:.0e}, {100 * same // len(tokens)} %"]
+    for who, cells in rows.items():
+        print(f"| {' | '.join([case.name, type(net).__name__, model.arch, who, *cells])} |", flush=True)
     return good
 
 
@@ -152,8 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="models to check; all of them when none is named")
     wanted = parser.parse_args().names
-    print("| model | class | architecture | type | llama.cpp: diff | KL | same token | engine: diff | KL | same token |")
-    print("|" + "---|" * 10)
+    print(f"| model | class | GGUF | run by | diff | {' | '.join(TYPES)} |\n|{'---|' * (5 + len(TYPES))}")
     bad = []
     for case in cases():
         if wanted and case.name not in wanted:

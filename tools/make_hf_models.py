@@ -1,7 +1,9 @@
 """Makes the tiny Hugging Face models of the tests: tests/fixtures/hf/<name>/ and its golden.npz.
 
-    python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0
-    /tmp/tiny/bin/python tools/make_hf_models.py
+    python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 .
+    /tmp/tiny/bin/python tools/make_hf_models.py [NAME ...]
+
+Models that the engine runs only when they are converted are in tests/fixtures/convert.
 
 Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer. golden.npz
 holds `tokens` (n,) int32 and `logits` (n, n_vocab) float32 of the stored weights, computed in float32. The ternary
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +24,12 @@ import transformers.integrations.bitnet as bitnet
 from safetensors.torch import save_file
 from tiny import reference
 from tiny.hf_tokenizer import save_tokenizer
+from tiny.recipes import RECIPES
 from transformers import BitNetConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 torch._dynamo.config.disable = True
 
-OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "hf"
+OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 BORDER = 2e-5  # distance to the border between two codes: several times the error of float32
 N_TOKENS = 24
 
@@ -55,6 +59,7 @@ class Model:
     tokenizer: bool = False
     ternary: dict | None = None
     changes: dict = field(default_factory=dict)  # of config.json after saving: other spellings of the same
+    group: str = "hf"
 
 
 MODELS = [
@@ -74,6 +79,9 @@ MODELS = [
     Model("bitnet-online", BitNetConfig(**_sizes(intermediate_size=36, hidden_act="relu2")), 37,
           torch.bfloat16, ternary={"linear_class": "autobitlinear", "quantization_mode": "online"}),
 ]
+CONVERTED = ("mixtral", "qwen2moe", "qwen3moe", "phi2", "phi3-longrope", "qwen35", "qwen35moe")
+MODELS += [Model(recipe.name, recipe.config, recipe.seed, torch.bfloat16, tokenizer=True, group="convert")
+           for recipe in RECIPES if recipe.name in CONVERTED]
 
 
 def prompt(model: Model) -> np.ndarray:
@@ -135,7 +143,7 @@ def border_distance(net: torch.nn.Module, tokens: np.ndarray) -> float:
 
 
 def make(model: Model) -> None:
-    folder = OUT / model.name
+    folder = OUT / model.group / model.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if model.ternary is None:
@@ -169,4 +177,5 @@ def make(model: Model) -> None:
 
 if __name__ == "__main__":
     for each in MODELS:
-        make(each)
+        if len(sys.argv) == 1 or each.name in sys.argv[1:]:
+            make(each)

@@ -58,7 +58,7 @@ class Layout:
         tensor = self.source[name]
         if tensor.dtype not in ("F32", "F16", "BF16"):
             raise ValueError(f"{self.folder}: tensor {name} has dtype {tensor.dtype}, expected F32, F16 or BF16")
-        return SourceTensor(tensor.dtype, shape, tensor.data)
+        return SourceTensor(name, tensor.dtype, shape, tensor.data)
 
     def matrix(self, ours: str, theirs: str | Sequence[str], rows: int, columns: int, order: Indices | None = None,
                column_order: Indices | None = None, kind: str = "matrix", optional: bool = False) -> bool:
@@ -95,14 +95,13 @@ class Layout:
         shape = (packed_rows(rows) if packed else rows, columns)
         name = self.find(theirs, shape)
         assert name is not None
-        tensor = SourceTensor("U8", shape, self.source[name].data) if packed else self.floats(name, shape)
+        tensor = SourceTensor(name, "U8", shape, self.source[name].data) if packed else self.floats(name, shape)
         scale = None
         if rule != "online":
             found = self.find(f"{theirs}_scale", (1,))
             assert found is not None
             scale = self.floats(found, (1,))
-        label = f"{self.folder}: tensor {theirs}"
-        self.add(ours, (rows, columns), "ternary", Ternary(tensor, rows, order, rule, scale, label))
+        self.add(ours, (rows, columns), "ternary", Ternary(tensor, rows, order, rule, scale, self.folder))
 
     def add(self, name: str, shape: tuple[int, ...], kind: str, *pieces: Piece | Whole) -> None:
         self.outputs.append(Output(name, shape, kind, pieces))

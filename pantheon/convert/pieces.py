@@ -24,6 +24,7 @@ Values = NDArray[np.float32]
 class SourceTensor:
     """shape: slowest dimension first, without leading ones; data: the bytes, borrowed from the mapped file."""
 
+    name: str
     dtype: str
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
@@ -40,7 +41,7 @@ Source = Mapping[str, SourceTensor]
 
 def read_source(file: SafetensorsFile) -> dict[str, SourceTensor]:
     """Every tensor of an open file or set; the data stays valid when the file is closed."""
-    return {info.name: SourceTensor(info.type, info.shape, file.tensor(info.name)) for info in file.tensors}
+    return {info.name: SourceTensor(info.name, info.type, info.shape, file.tensor(info.name)) for info in file.tensors}
 
 
 def widened(values: NDArray[Any]) -> Values:
@@ -58,17 +59,18 @@ class Piece:
 
     def __init__(self, tensor: SourceTensor, rows: Indices | None = None, columns: Indices | None = None,
                  change: Callable[[Values], Values] | None = None):
+        self.source = tensor.name
         self._matrix = tensor.matrix()
         self.rows = rows
-        self._columns = columns
+        self.columns = columns
         self._change = change
         self.n_rows = len(self._matrix) if rows is None else len(rows)
 
     def read(self, start: int, stop: int) -> Values:
         """(stop - start, columns) float32."""
         values = self._take(start, stop)
-        if self._columns is not None:
-            values = values[:, self._columns]
+        if self.columns is not None:
+            values = values[:, self.columns]
         return values if self._change is None else self._change(values)
 
     def _take(self, start: int, stop: int) -> Values:
@@ -78,6 +80,7 @@ class Piece:
 class Whole:
     """A piece that is computed, not stored: (n,) float32."""
 
+    source = "config.json"
     rows = None
 
     def __init__(self, values: Values):
@@ -101,14 +104,14 @@ class Output:
     kind: str
     pieces: tuple[Piece | Whole, ...]
 
-    def slabs(self) -> Iterator[Values]:
-        """The rows in order, (some, shape[-1]) float32 each; of a vector (some, 1)."""
+    def slabs(self) -> Iterator[tuple[str, Values]]:
+        """The rows in order, (some, shape[-1]) float32 each, of a vector (some, 1), and the tensor they come from."""
         columns = self.shape[-1] if len(self.shape) > 1 else 1
         step = max(1, SLAB_BYTES // (4 * columns))
         for piece in self.pieces:
             for start in range(0, piece.n_rows, step):
-                yield piece.read(start, min(start + step, piece.n_rows))
+                yield piece.source, piece.read(start, min(start + step, piece.n_rows))
 
     def values(self) -> Values:
         """The whole tensor, float32."""
-        return np.concatenate(list(self.slabs())).reshape(self.shape)
+        return np.concatenate([values for _, values in self.slabs()]).reshape(self.shape)

@@ -19,12 +19,12 @@ def is_packed(tensor: SourceTensor) -> bool:
 
 
 class Ternary(Piece):
-    """n_rows rows of a matrix; name: for messages, with the file; scale: the weight_scale, None for the online rule."""
+    """n_rows rows of a matrix; folder: for messages; scale: the weight_scale, None for the online rule."""
 
     def __init__(self, tensor: SourceTensor, n_rows: int, rows: Indices | None, rule: str, scale: SourceTensor | None,
-                 name: str):
+                 folder: str):
         super().__init__(tensor, np.arange(n_rows) if rows is None else rows)
-        self._name = name
+        self._name = f"{folder}: tensor {tensor.name}"
         self._groups = packed_rows(n_rows) if is_packed(tensor) else 0
         self._exact = scale is not None
         if scale is None:
@@ -32,7 +32,7 @@ class Ternary(Piece):
             return
         value = float(widened(scale.matrix())[0, 0])
         if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name}_scale is {value}, not a finite number above 0")
+            raise ValueError(f"{self._name}_scale is {value}, not a finite number above 0")
         self._factor = 1 / value if rule == "divide" else value
 
     def _mean_magnitude(self) -> float:

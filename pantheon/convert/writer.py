@@ -65,13 +65,13 @@ def write_file(path: Path, writer: Any, plans: Sequence[Plan], what: str, progre
     with open(path, "ab") as file:
         _pad(file, file.tell(), writer.data_alignment)
         for plan in plans:
-            name, written = f"{what}: tensor {plan.output.name}", 0
-            for slab in plan.output.slabs():
-                data = encoded(slab, plan.kind, name)
+            written = 0
+            for source, slab in plan.output.slabs():
+                data = encoded(slab, plan.kind, f"{what}: tensor {source}")
                 file.write(data.data)
                 written += data.nbytes
                 progress("convert", done + written, total)
-            assert written == plan.nbytes, name
+            assert written == plan.nbytes, plan.output.name
             done += _padded(written, writer.data_alignment)
             _pad(file, written, writer.data_alignment)
         file.flush()
