@@ -6,6 +6,7 @@ import pytest
 
 from pantheon._core import threads
 from pantheon._core.memory import memwatch
+from pantheon._core.memory.host import host_memory
 
 GIB = 1 << 30
 
@@ -114,7 +115,7 @@ def test_no_meminfo(tree):
 def test_paths_that_cannot_be(tmp_path):
     for arguments in ({"proc": "a\0b"}, {"cgroup": "x" * 5000}):
         with pytest.raises(ValueError, match=next(iter(arguments))):
-            memwatch.host_memory(**arguments)
+            host_memory(**arguments)
 
 
 def test_the_users_limit(machine):

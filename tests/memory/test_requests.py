@@ -214,6 +214,7 @@ STREAM = """
     import logging, random, resource, sys
     import pantheon
     from pantheon._core.memory import memwatch
+    from pantheon._core.memory.host import host_memory
     logging.getLogger("pantheon").setLevel(logging.ERROR)
     rng = random.Random(int(sys.argv[2]))
     model = pantheon.load(sys.argv[1], threads=1)
@@ -221,7 +222,7 @@ STREAM = """
     list(model.generate([5] * 300, greedy(), max_tokens=2))         # whatever is made once is made now
     memwatch.trim()
     budget = 24 << 20
-    limit = memwatch.host_memory()["anonymous"] + budget
+    limit = host_memory()["anonymous"] + budget
     memwatch.configure(limit=limit)
     size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + budget + (8 << 20),) * 2)
@@ -230,7 +231,7 @@ STREAM = """
     def counted(tokens, state):
         forwards.append(len(tokens))
         logits = prefill(tokens, state)
-        peak[0] = max(peak[0], memwatch.host_memory()["anonymous"])
+        peak[0] = max(peak[0], host_memory()["anonymous"])
         return logits
 
     model.prefill = counted
