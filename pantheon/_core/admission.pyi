@@ -10,7 +10,7 @@ class Hold:
     def release(self) -> None: ...
     @property
     def nbytes(self) -> int: ...
-    def progress(self, pos: int) -> None: ...
+    def progress(self, pos: int, n_checkpoints: int = 0) -> None: ...
 
 def decide(
     model: ModelBase,
@@ -21,6 +21,7 @@ def decide(
     window: int | None = None,
     state: State | None = None,
     *,
+    n_checkpoints: int = 0,
     hold: bool = False,
     reclaimable: int = 0,
 ) -> tuple[dict[str, Any], Hold | None]: ...

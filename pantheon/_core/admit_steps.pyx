@@ -129,6 +129,7 @@ cdef int price(const pn_model *model, const pn_request *q, pn_verdict *v) noexce
         v.window_asked = v.prefill_window = max(v.window_asked, n_fed)
         cost_of_pass(model, n_ctx, kv_type, max(n_fed, 1), &v.cost)
     v.kv_type = v.cost.kv_type
+    v.cost.n_checkpoints = q.n_checkpoints
     if pos > 0:
         v.cost.held_bytes = pn_cost_kv(&v.cost, pos) + v.cost.state_bytes
     if n_ctx == 0:
