@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from pantheon._core.admit_steps cimport pn_admit_set_cuda_forward
 from pantheon._core.binding cimport ModelBase, State
 from pantheon._core.engine cimport (
     pn_admit_ask,
@@ -136,6 +137,11 @@ def touched_bytes(State state not None):
     cdef pn_cost c
     pn_model_cost(state.model.ptr(), state.n_ctx, kv_number(state.kv_type), 1, &c)
     return pn_cost_kv(&c, state.pos) + c.state_bytes
+
+
+def set_gpu_resident(ModelBase model):
+    """Counts this model's architecture as run from GPU memory, None for no model. For tests."""
+    pn_admit_set_cuda_forward(model.ptr().forward if model is not None else NULL)
 
 
 def work_bytes(ModelBase model not None):

@@ -24,5 +24,7 @@ cdef pn_kv_type pn_admit_kv_type(const pn_model *model) noexcept nogil
 # nogil. The helpers of pn_admit: does the model run from GPU memory; most tokens of a prefill call (QWEN35_MAX_SEQ, the
 # context); the die with the least free memory, -1 without one.
 cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil
+# nogil. What the GPU path says when it comes up: models with this forward run from GPU memory. NULL: none does.
+cdef void pn_admit_set_cuda_forward(pn_forward_fn forward) noexcept nogil
 cdef int pn_admit_max_window(const pn_model *model) noexcept nogil
 cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil

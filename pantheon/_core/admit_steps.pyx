@@ -52,7 +52,12 @@ from pantheon._core.types cimport (
 cdef enum:
     DEFAULT_MAX_SEQ = 16384              # QWEN35_MAX_SEQ when it is not set
 
-cdef pn_forward_fn cuda_forward = NULL   # the forward of a GPU-resident model, set where there is a GPU path
+cdef pn_forward_fn cuda_forward = NULL
+
+
+cdef void pn_admit_set_cuda_forward(pn_forward_fn forward) noexcept nogil:
+    global cuda_forward
+    cuda_forward = forward
 
 
 cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil:
