@@ -153,10 +153,11 @@ def cost(model: Model, n_ctx: int | None = None, kv_type: str | None = None, win
 
 
 def ask(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-        window: int | None = None, state: State | None = None, checkpoints: int = 0) -> Verdict:
-    """See Model.admit."""
+        window: int | None = None, state: State | None = None, checkpoints: int = 0,
+        quiet: bool = False) -> Verdict:
+    """See Model.admit. quiet: without a log line."""
     fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, kv_type, window, state, n_checkpoints=checkpoints,
-                            reclaimable=reclaimable_bytes())
+                            reclaimable=reclaimable_bytes(), quiet=quiet)
     return _verdict(fields, n_prompt, [])
 
 
@@ -195,7 +196,7 @@ def _hold(model: Model, n_prompt: int, *request: Any,
             memwatch.trim()
             if hold is not None:
                 hold.release()
-            fields, hold = core.decide(model, n_prompt, *request, n_checkpoints=n_checkpoints, hold=True)
+            fields, hold = core.decide(model, n_prompt, *request, n_checkpoints=n_checkpoints, hold=True, quiet=True)
     return fields, hold, steps
 
 
@@ -229,7 +230,7 @@ def _refusal(model: Model, verdict: Verdict, n_prompt: int, max_tokens: int, n_c
     if verdict.kv_type in ("f16", "f32"):
         # In place of a state that is there already, a new one for all of its tokens.
         held, room = (0, n_ctx) if state is None else (state.pos, min(state.n_ctx, model.n_ctx_train))
-        fields, _ = core.decide(model, held + n_prompt, max_tokens, room, "q8_0", None, None,
+        fields, _ = core.decide(model, held + n_prompt, max_tokens, room, "q8_0", quiet=True,
                                 reclaimable=0 if state is None or held == 0 else core.touched_bytes(state))
         if fields["kv_type"] == "q8_0" and fields["fit_tokens"] > held + verdict.fit_tokens:
             hints.append(f"with a q8_0 cache {fields['fit_tokens']} tokens fit")

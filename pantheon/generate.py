@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pantheon import admission
 from pantheon._core.binding import Checkpoint, State
 from pantheon._core.sampler import logprobs as token_logprobs
 from pantheon._core.sampler import sample
@@ -135,7 +136,7 @@ class _Request:
         kept = 0
         if self.cache is not None:
             n_ctx = max(n_ctx, self.cache.n_ctx)
-            prefix = self.cache.take(ids, model.admit(n, wanted).kv_type, n_ctx)
+            prefix = self.cache.take(ids, admission.ask(model, n, wanted, quiet=True).kv_type, n_ctx)
             if prefix is not None:
                 state, self.checkpoints = prefix
                 kept = state.pos

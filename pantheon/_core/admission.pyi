@@ -23,6 +23,7 @@ def decide(
     *,
     n_checkpoints: int = 0,
     hold: bool = False,
+    quiet: bool = False,
     reclaimable: int = 0,
 ) -> tuple[dict[str, Any], Hold | None]: ...
 def cost(model: ModelBase, n_ctx: int | None, kv_type: str | None, window: int | None) -> dict[str, Any]: ...

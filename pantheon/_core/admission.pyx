@@ -80,7 +80,7 @@ cdef dict verdict_dict(const pn_verdict *v):
 
 
 def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=None, window=None, State state=None,
-           *, n_checkpoints=0, bint hold=False, uint64_t reclaimable=0):
+           *, n_checkpoints=0, bint hold=False, bint quiet=False, uint64_t reclaimable=0):
     """pn_admit_ask or, with hold, pn_admit_reserve: the verdict's fields as a dict, and a Hold or None.
 
     ValueError or TypeError naming the argument and the accepted range.
@@ -107,6 +107,7 @@ def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=N
     q.kv_type = kv_number(kv_type)
     q.n_checkpoints = integer("checkpoints", n_checkpoints, 0, 2**31 - 1)
     q.reclaimable_bytes = reclaimable
+    q.quiet = quiet
     with nogil:
         if hold:
             pn_admit_reserve(m, &q, &v, &held.reservation)

@@ -222,7 +222,8 @@ cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, 
         pn_memwatch_decide_end()
         if granted and out[0] == NULL:
             pn_set_no_memory(b"no memory for a reservation", 0, 0)
-    log_clamp(v)
+    if not q.quiet:
+        log_clamp(v)
     return v.status
 
 

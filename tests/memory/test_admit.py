@@ -167,6 +167,21 @@ def test_the_exact_log_line(machine, caplog, long_context):
         assert caplog.messages[-1] == "[ladder] CRITICAL -> prefill window clamped 16384 -> 4096"
 
 
+def test_one_request_writes_one_line(machine, model, caplog, monkeypatch):
+    """However often it is decided: before and after idle memory goes, and for the hints of a refusal."""
+    ladder.configure(window=64, window_tight=32, window_critical=16)
+    monkeypatch.setitem(admission._reclaimers, 1, [(lambda nbytes: 1, lambda: 1)])
+    monkeypatch.setitem(admission._reclaimers, 4, [(lambda nbytes: 1, lambda: 1)])
+    machine.memory(64 * GIB, int(0.05 * 64 * GIB))
+    model.reserve(100, window=64).release()
+    assert caplog.messages == ["[ladder] CRITICAL -> prefill window clamped 64 -> 16"]
+    caplog.clear()
+    leave(machine, 0)
+    with pytest.raises(pantheon.AdmissionError):
+        model.reserve(100, window=64)
+    assert len(caplog.messages) == 1
+
+
 def test_max_seq_of_the_environment(machine, model, monkeypatch):
     monkeypatch.setenv("QWEN35_MAX_SEQ", "24")
     assert model.admit(100).prefill_window == 24

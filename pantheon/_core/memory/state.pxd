@@ -82,6 +82,7 @@ cdef struct pn_request:
     int window                           # most tokens of one prefill call; 0: as many as the model takes
     pn_kv_type kv_type                   # PN_KV_DEFAULT: left open
     int n_checkpoints                    # checkpoints that it will take, at least 0
+    bint quiet                           # no log line: the caller asks more than once for the same work
     uint64_t reclaimable_bytes           # what the caller would free first: evicted cache entries, unloaded models
     const pn_state *state                # the sequence that goes on, borrowed; NULL: a new one
 
