@@ -1,4 +1,4 @@
-"""The decision: pure, for a model on a made-up machine, and with reservations."""
+"""The decision for a model on a made-up machine, and reservations. The pure function: test_admit_request.py."""
 import logging
 import threading
 
@@ -6,7 +6,8 @@ import pytest
 
 import pantheon
 from pantheon import admission
-from pantheon._core.memory import admit, ladder, memwatch
+from pantheon._core import admission as core
+from pantheon._core.memory import ladder, memwatch
 from pantheon._core.memory.ladder import LEVELS
 
 GIB = 1 << 30
@@ -32,69 +33,6 @@ def leave(machine, nbytes, total=64 * GIB):
     """Puts the machine where new work may have nbytes (to a KiB, rounded up)."""
     kept = int(ladder.DEFAULTS["keep"] * total)
     machine.memory(total, (nbytes + kept + 1023) // 1024 * 1024)
-
-
-# ---- the pure function -----------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize(("avail", "n_tokens", "expected"), [
-    # 72 for the sequence and 64 for each 8 tokens
-    (1000, 10, ("OK", 10)), (200, 10, ("OK", 10)), (199, 10, ("CAP", 8)), (136, 8, ("OK", 8)), (135, 8, ("REJECT", 0)),
-    (135, 1, ("REJECT", 0)), (0, 1, ("REJECT", 0)), (1000, 0, ("REJECT", 0)), (1000, -3, ("REJECT", 0)),
-])
-def test_tokens_against_bytes(avail, n_tokens, expected):
-    try:
-        ladder.configure(keep=0.0)
-        code, fit, _ = admit.request(n_tokens, 100, total=10000, avail=avail, group_bytes=64, state_bytes=72)
-        assert (code, fit) == expected
-    finally:
-        ladder.configure()
-
-
-def test_need_is_exact():
-    try:
-        ladder.configure(keep=0.0)
-        facts = {"total": 1 << 20, "group_bytes": 100, "areas": 3, "state_bytes": 1000, "scratch_bytes": 500,
-                 "window": 16, "logits_bytes": 40}
-        need = 3 * 256 + 1000 + 500 + 40                # 9 tokens: two groups, 200 bytes up to a multiple of 64
-        assert admit.request(9, 16, avail=need, **facts) == ("OK", 9, need)
-        assert admit.request(9, 16, avail=need - 1, **facts) == ("CAP", 8, need)
-        assert admit.request(16, 16, avail=need, **facts)[:2] == ("OK", 16)
-        assert admit.request(17, 16, avail=need, **facts)[:2] == ("CAP", 16)
-        assert admit.request(9, 16, avail=3 * 128 + 1539, **facts)[:2] == ("REJECT", 0)
-        assert admit.request(9, 16, avail=need + 77, reserved=77, **facts)[0] == "OK"
-        assert admit.request(9, 16, avail=need + 76, reserved=77, **facts)[0] == "CAP"
-        assert admit.request(9, 16, avail=10, reserved=77, **facts)[0] == "REJECT"
-        assert admit.request(9, 16, avail=need - 300, held_bytes=300, **facts) == ("OK", 9, need - 300)
-        assert admit.request(9, 16, avail=need - 500, scratch_held=9999, **facts) == ("OK", 9, need - 500)
-        assert admit.request(9, 8, avail=need - 200, **facts)[0] == "OK"        # half the window, half the scratch
-    finally:
-        ladder.configure()
-
-
-def test_the_kept_part_is_never_given():
-    assert admit.request(8, 1, total=6400, avail=192, group_bytes=64)[0] == "OK"
-    assert admit.request(8, 1, total=6400, avail=191, group_bytes=64)[0] == "REJECT"
-
-
-def test_more_memory_never_fits_less():
-    fits = [admit.request(500, 64, total=10000, avail=avail, group_bytes=100, state_bytes=700)[1]
-            for avail in range(0, 10000, 7)]
-    assert fits == sorted(fits) and fits[0] == 0 and fits[-1] == 500
-
-
-def test_the_worst_die_decides():
-    host = {"total": GIB, "avail": GIB, "group_bytes": 8}
-    roomy, tight = (10000, 5000, 0, 100, 10), (10000, 2000, 1000, 100, 10)
-    assert admit.request(90, 1, dies=[roomy], **host)[:2] == ("OK", 90)
-    assert admit.request(90, 1, dies=[roomy, tight], **host)[:2] == ("CAP", 70)     # 2000 - 1000 - 200 kept - 100
-    assert admit.request(90, 1, dies=[roomy, (10000, 250, 0, 100, 10)], **host)[:2] == ("REJECT", 0)
-
-
-def test_eight_thousand_new_tokens_are_priced_in_full():
-    """A prompt of 30 tokens with max_tokens 8192 is not a small request."""
-    facts = {"total": GIB, "group_bytes": 8 * 1000, "avail": GIB // 50 + 1_000_000}
-    assert admit.request(30, 30, **facts)[0] == "OK"
-    assert admit.request(30 + 8192, 30, **facts)[:2] == ("CAP", 1000)
 
 
 # ---- a model ---------------------------------------------------------------------------------------------------------
@@ -166,12 +104,44 @@ def test_the_exact_log_line(machine, caplog, long_context):
         assert caplog.messages[-1] == "[ladder] CRITICAL -> prefill window clamped 16384 -> 4096"
 
 
+def test_one_request_writes_one_line(machine, model, caplog, monkeypatch):
+    """However often it is decided: before and after idle memory goes, and for the hints of a refusal."""
+    ladder.configure(window=64, window_tight=32, window_critical=16)
+    monkeypatch.setitem(admission._reclaimers, 1, [(lambda nbytes: 1, lambda: 1)])
+    monkeypatch.setitem(admission._reclaimers, 4, [(lambda nbytes: 1, lambda: 1)])
+    machine.memory(64 * GIB, int(0.05 * 64 * GIB))
+    model.reserve(100, window=64).release()
+    assert caplog.messages == ["[ladder] CRITICAL -> prefill window clamped 64 -> 16"]
+    caplog.clear()
+    leave(machine, 0)
+    with pytest.raises(pantheon.AdmissionError):
+        model.reserve(100, window=64)
+    assert len(caplog.messages) == 1
+
+
 def test_max_seq_of_the_environment(machine, model, monkeypatch):
     monkeypatch.setenv("QWEN35_MAX_SEQ", "24")
     assert model.admit(100).prefill_window == 24
     for text in ("", "-1", "many", "99999999999999999999"):
         monkeypatch.setenv("QWEN35_MAX_SEQ", text)
         assert model.admit(100).prefill_window == model.n_ctx_train
+
+
+def test_the_worst_die_counts_for_models_in_gpu_memory(machine, model, llama):
+    """The host has plenty; the tighter of two dies is CRITICAL. Only a model that runs there is held back."""
+    ladder.configure(window=64, window_tight=32, window_critical=16)
+    try:
+        memwatch.set_dies([(12 * GIB, 6 * GIB), (12 * GIB, GIB // 2)])
+        assert model.admit(100, window=64).prefill_window == 64
+        core.set_gpu_resident(model)
+        verdict = model.admit(100, window=64)
+        assert (verdict.prefill_window, verdict.steps) == (16, ("rung 3: CRITICAL, prefill window 64 -> 16",))
+        memwatch.set_dies([(12 * GIB, 6 * GIB), (12 * GIB, GIB)])
+        assert model.admit(100, window=64).prefill_window == 32
+    finally:
+        core.set_gpu_resident(None)
+        memwatch.set_dies([])
+    assert model.admit(100, window=64).prefill_window == 64
 
 
 @pytest.mark.parametrize(("level", "kv_type"), [("OK", "f16"), ("WATCH", "q8_0"), ("TIGHT", "q8_0")])
@@ -348,6 +318,33 @@ def test_a_refusal_says_what_would_fit(machine, quantised):
     verdict = refused.value.verdict
     assert str(verdict.need_bytes) in str(refused.value) and str(verdict.have_bytes) in str(refused.value)
     assert "a smaller context" in str(refused.value)
+
+
+def test_a_refusal_for_a_state_says_what_another_would_hold(machine, wide):
+    """The state goes on from 40 tokens; in its place a q8_0 one would hold all of them."""
+    with pantheon.load(wide) as model:
+        with model.new_state(1024, "f16") as state:
+            model.prefill([5] * 40, state)
+            leave(machine, model.admit(900, state=state).need_bytes * 3 // 4)
+            with pytest.raises(pantheon.AdmissionError, match="with a q8_0 cache 940 tokens fit; a smaller context"):
+                model.reserve(900, state=state)
+        with model.new_state(1024, "q8_0") as state, pytest.raises(pantheon.AdmissionError) as refused:
+            leave(machine, 0)
+            model.reserve(80, state=state)
+        assert "q8_0" not in str(refused.value)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_times_that_cannot_be(machine, model, timeout):
+    leave(machine, 0)
+    with pytest.raises(ValueError, match="timeout is .*, not a number of seconds from 0 on"):
+        model.reserve(10, timeout=timeout)
+
+
+@pytest.mark.parametrize("checkpoints", [-1, 2**31])
+def test_checkpoints_that_cannot_be(machine, model, checkpoints):
+    with pytest.raises(ValueError, match=rf"checkpoints is {checkpoints}, not in 0\.\.2147483647"):
+        model.admit(10, checkpoints=checkpoints)
 
 
 def test_limits_of_the_environment(monkeypatch):
