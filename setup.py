@@ -48,7 +48,7 @@ LEVELS = {
 
 
 def levels():
-    """Levels that this machine's compiler can build: old ones lack the newest instructions, and the wheel those levels."""
+    """Levels for this machine, less those with instructions that its compiler is too old for."""
     return {name: flags for name, (machines, flags) in LEVELS.items()
             if machines is None or platform.machine() in machines and compiler_takes(flags)}
 
