@@ -12,6 +12,12 @@ enum { TOK = PN_TILE_TOK, SPREAD = UNIT / 8 };
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
+/* 8 int32 in the range of int16 */
+TILE_INLINE __m128i narrowed(__m256i v)
+{
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packs_epi32(v, v), 0x08));
+}
+
 /* n_sums pairs of sums of one token's block, 16 codes each (8) or 32 (4), from its 16 sums */
 TILE_INLINE void token_sums(int n_sums, const int16_t *sum, int32_t *out)
 {
@@ -19,7 +25,7 @@ TILE_INLINE void token_sums(int n_sums, const int16_t *sum, int32_t *out)
     if (n_sums == 8)
         _mm256_store_si256((__m256i *)out, v);
     else
-        _mm_store_si128((__m128i *)out, _mm256_cvtepi32_epi16(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
+        _mm_store_si128((__m128i *)out, narrowed(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
 }
 
 TILE_INLINE void pack_sums(int n_sums, const pn_act *x, int t0, int n_tok, int b, uint8_t *out)
