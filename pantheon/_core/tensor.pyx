@@ -14,17 +14,9 @@ from pantheon._core.kernels.table cimport (
     pn_kernels_active,
     pn_type_ops,
 )
-from pantheon._core.source cimport pn_source, source_name, source_tensor
+from pantheon._core.source cimport pn_source, shape_text, source_name, source_tensor
 from pantheon._core.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
-
-
-cdef str shape_text(const tm_tensor *t):
-    """Shape in (out, in) order, without leading ones."""
-    dims = [t.ne[3], t.ne[2], t.ne[1], t.ne[0]]
-    while len(dims) > 1 and dims[0] == 1:
-        dims.pop(0)
-    return f"({', '.join(str(d) for d in dims)})"
 
 
 cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except NULL:

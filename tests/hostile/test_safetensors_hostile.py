@@ -282,6 +282,37 @@ def test_config_files_that_are_none(tmp_path, data):
         pantheon.load(folder)
 
 
+@pytest.mark.parametrize(("name", "match"), [
+    ("model.layers.0.self_attn.sinks", r"expected in model.layers.0: .*self_attn.q_norm.weight"),
+    ("model.layers.0.mlp.gate.weight", "expected in model.layers.0: "),
+    ("model.layers.1.mlp.up_proj.weight", "the model has layers 0 to 0"),
+    ("model.embed_positions.weight", "expected outside of the layers: .*model.norm.weight"),
+    ("score.weight", "expected outside of the layers: lm_head.bias, lm_head.weight, "),
+])
+def test_tensors_that_nothing_reads(tmp_path, name, match):
+    folder = hf_folder(tmp_path / "m", CONFIG, {**tiny_tensors(), name: np.ones((3, 8), np.float32)})
+    with pytest.raises(ValueError, match=rf"m/model.safetensors: tensor {name} of shape \(3, 8\) is in .*{match}") as e:
+        pantheon.load(folder)
+    assert "\n" not in str(e.value)
+
+
+def test_tensors_of_other_parts(tmp_path):
+    """A head that is tied anyway, rotation tables of old writers, drafts; the picture side of a multimodal model."""
+    ones = np.ones((6, 8), np.float32)
+    more = {"lm_head.weight": ones, "model.layers.0.self_attn.rotary_emb.inv_freq": ones[0, :2], "mtp.fc.weight": ones}
+    with pantheon.load(hf_folder(tmp_path / "a", CONFIG, tiny_tensors())) as model:
+        expected = model.prefill([1, 2, 3], model.new_state())
+    inner = {name.replace("model.", "model.language_model."): array for name, array in tiny_tensors().items()}
+    inner["model.visual.blocks.0.norm1.weight"] = ones
+    for tensors in ({**tiny_tensors(), **more}, inner):
+        with pantheon.load(hf_folder(tmp_path / "b", CONFIG, tensors)) as model:
+            assert (model.prefill([1, 2, 3], model.new_state()) == expected).all()
+    del inner["model.visual.blocks.0.norm1.weight"]
+    inner["model.language_model.embed_positions.weight"] = ones
+    with pytest.raises(ValueError, match="model.language_model.embed_positions.weight .* not in the model"):
+        pantheon.load(hf_folder(tmp_path / "b", CONFIG, inner))
+
+
 @pytest.mark.parametrize(("name", "array", "match"), [
     ("model.norm.weight", np.zeros((8, 1), np.float32), "norm.weight has shape"),
     ("model.norm.weight", np.zeros(8, np.int32), "norm.weight has type 26"),

@@ -8,6 +8,7 @@ One layer function serves the single token, the prefill chunk and the batch. All
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
 quantised by every rank for itself, which costs less than a barrier.
 """
+from cpython.ref cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -36,7 +37,7 @@ from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
-from pantheon._core.source cimport pn_source, source_safetensors
+from pantheon._core.source cimport pn_source, source_check_extra, source_safetensors
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
@@ -254,6 +255,9 @@ cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
     """Weights for the valid configuration that model.config holds."""
     cdef pn_llama_model *w
     cdef pn_llama_work work
+    cdef pn_source source = f[0]
+    cdef set asked = set()
+    source.asked = <PyObject *>asked
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
         raise MemoryError()
@@ -263,7 +267,8 @@ cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
     w.sub_norms = model.config.arch in (PN_ARCH_BITNET, PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     w.squared_relu = model.config.arch in (PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     try:
-        llama_load_tensors(w, &model.config, f, path)
+        llama_load_tensors(w, &model.config, &source, path)
+        source_check_extra(&source, path, model.config.n_layer, model.config.n_layer)
     except BaseException:
         unload(model)
         raise

@@ -4,6 +4,7 @@
 A run that is stopped between two layers leaves the recurrent states of its sequences at different positions: they are
 marked broken, and refused until they are reset or restored.
 """
+from cpython.ref cimport PyObject
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -34,7 +35,7 @@ from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport fw_pool_run
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
-from pantheon._core.source cimport pn_source, source_gguf
+from pantheon._core.source cimport pn_source, source_check_extra, source_gguf
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
@@ -211,8 +212,11 @@ cdef int forward_batch(pn_model *model, const uint32_t *tokens, pn_state **state
 cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
     cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>calloc(1, sizeof(pn_qwen35moe_model))
     cdef pn_source source = source_gguf(gguf)
+    cdef set asked = set()
+    cdef int n_blocks
     if w == NULL:
         raise MemoryError()
+    source.asked = <PyObject *>asked
     w.k = pn_kernels_active()
     w.base.prefill_window = PREFILL_WINDOW
     w.base.n_threads = 1
@@ -220,7 +224,9 @@ cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) e
     try:
         path = path_of(gguf.maps[0])
         qwen35moe_load_config(w, config, gguf, gguf_get_str(gguf, b"general.architecture"), path)
+        n_blocks = config.n_layer + w.n_mtp
         qwen35moe_load_tensors(w, config, &source, path)
+        source_check_extra(&source, path, config.n_layer, n_blocks)
     except BaseException:
         pn_qwen35moe_free(w)
         raise
