@@ -348,7 +348,8 @@ def test_missing_tensors_are_named(tmp_path, name):
 def test_tensors_that_nothing_reads(tmp_path):
     """Those of drafting blocks may be there, all others must have a use."""
     for name, match in (("blk.0.attn_q.weight", r"expected in blk\.0: .*ssm_conv1d\.weight"),
-                        ("blk.5.attn_q.weight", "the model has layers 0 to 3"), ("mm.0.weight", "outside of the layers"),
+                        ("blk.5.attn_q.weight", "the model has layers 0 to 3"),
+                        ("mm.0.weight", "outside of the layers"),
                         ("blk.1.attn_q.scale", r"expected in blk\.1: ")):
         with pytest.raises(ValueError, match=rf"tensor {name} of shape \(2, 3\) is in the file, but not .*{match}"):
             pantheon.load(changed(tmp_path, add={name: np.ones((2, 3), np.float32)}))

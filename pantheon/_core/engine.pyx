@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, getenv, strtol
 from libc.string cimport memcmp, memcpy, memset, strdup
 
-from pantheon._core.arch.llama cimport pn_llama_load_safetensors, pn_llama_ops
+from pantheon._core.arch.llama cimport pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.phi cimport pn_phi_ops
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
@@ -251,7 +251,7 @@ cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     ops = ops_named(hf_architecture(config, config_path))
     f = safetensors_open(path)
     try:
-        pn_llama_load_safetensors(model, ops, f, config, path, config_path)
+        ops.load_hf(model, ops, f, config, path, config_path)
     except BaseException:
         safetensors_close(f)
         raise

@@ -101,7 +101,7 @@ cdef const float *values_load(pn_owned *owned, const pn_source *f, str path, str
     name = source_name(f, name)
     if t == NULL:
         raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
-    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
+    if (t.ne[0] != cols or t.ne[1] * t.ne[2] != rows or t.ne[1] > 1 and t.ne[2] > 1 or t.ne[3] != 1):
         raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
     if t.type == <int>PN_F32 and <size_t>t.data % sizeof(float) == 0:
         return <const float *>t.data

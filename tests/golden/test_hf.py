@@ -38,14 +38,26 @@ def agree(got, expected):
 
 
 def test_the_fixtures_are_there():
-    assert len(FOLDERS) == 7 and set(TERNARY) < set(FOLDERS)
+    assert len(FOLDERS) == 14 and set(TERNARY) < set(FOLDERS)
     assert len(list((FIXTURES / "hf" / "llama-sharded").glob("model-*.safetensors"))) > 1
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders_agree_with_transformers(name):
     golden = np.load(FIXTURES / "hf" / name / "golden.npz")
+    assert len(golden["tokens"]) == 96
     agree(logits_of(FIXTURES / "hf" / name, golden["tokens"]), golden["logits"])
+
+
+def test_a_short_state_has_the_short_factors():
+    """LongRoPE: the factors are lists of config.json."""
+    folder = FIXTURES / "hf" / "phi3-longrope"
+    golden = np.load(folder / "golden.npz")
+    with pantheon.load(folder) as model:
+        n = model.config.rope_orig_ctx
+        got = model.prefill(golden["tokens"][:n], model.new_state(n_ctx=n, kv_type="f32"), all_logits=True)
+    agree(got, golden["short_logits"])
+    assert np.abs(golden["short_logits"] - golden["logits"][:n]).max() > 0.1
 
 
 @pytest.mark.parametrize("name", TERNARY)

@@ -8,6 +8,8 @@ One layer function serves the single token, the prefill chunk and the batch. All
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
 quantised by every rank for itself, which costs less than a barrier.
 """
+import numpy as np
+
 from cpython.ref cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -26,7 +28,14 @@ from pantheon._core.arena cimport (
     pn_arena_size,
 )
 from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.config_hf cimport config_from_hf, hf_ternary_rule, hf_tied, hf_windows
+from pantheon._core.config_hf cimport (
+    config_from_hf,
+    hf_rope_factors,
+    hf_ternary_rule,
+    hf_text,
+    hf_tied,
+    hf_windows,
+)
 from pantheon._core.gguf cimport gguf_get_str
 from pantheon._core.kernels.table cimport PN_F32, pn_kernels_active
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset, pn_llama_kv_cache
@@ -37,12 +46,21 @@ from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
-from pantheon._core.source cimport pn_source, source_check_extra, source_safetensors
+from pantheon._core.source cimport (
+    PN_NAMES_MIXTRAL,
+    PN_NAMES_PHI,
+    pn_source,
+    source_check_extra,
+    source_safetensors,
+)
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
     PN_ARCH_BITNET_B158,
+    PN_ARCH_MIXTRAL,
+    PN_ARCH_PHI2,
+    PN_ROPE_SCALING_LONGROPE,
     pn_arch,
     pn_config,
     pn_kv_type,
@@ -290,12 +308,22 @@ cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str 
 cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
                                    str path, str config_path) except -1:
     cdef pn_source source = source_safetensors(f)
+    cdef float[::1] short_factors, long_factors
     cdef int i
     model.config.arch = self.arch
+    config = hf_text(config, config_path)
     config_from_hf(&model.config, config, config_path)
     config_validate(&model.config, config_path)
     source.tied = hf_tied(config, config_path)
     source.ternary = hf_ternary_rule(config, config_path)
+    if self.arch == PN_ARCH_MIXTRAL:
+        source.names = PN_NAMES_MIXTRAL
+    elif self.arch == PN_ARCH_PHI2:
+        source.names = PN_NAMES_PHI
+    if model.config.rope_scaling == PN_ROPE_SCALING_LONGROPE:
+        short_factors = np.array(hf_rope_factors(&model.config, config, config_path, "short_factor"), np.float32)
+        long_factors = np.array(hf_rope_factors(&model.config, config, config_path, "long_factor"), np.float32)
+        source.rope_short, source.rope_long = &short_factors[0], &long_factors[0]
     load_weights(model, &source, path)
     windows = hf_windows(&model.config, config, config_path)
     for i in range(model.config.n_layer):
@@ -377,6 +405,7 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.arch = arch
     ops.rope_kind = rope_kind
     ops.load = load
+    ops.load_hf = pn_llama_load_safetensors
     ops.unload = unload
     ops.forward = pn_llama_forward
     ops.prefill = pn_llama_prefill

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.ops cimport pn_arch_ops
 from pantheon._core.arch.qwen35moe_layers cimport qwen_job, qwen_task
-from pantheon._core.arch.qwen35moe_load cimport qwen35moe_load_config, qwen35moe_load_tensors
+from pantheon._core.arch.qwen35moe_load cimport qwen35moe_hf_config, qwen35moe_load_config, qwen35moe_load_tensors
 from pantheon._core.arch.qwen35moe_state cimport (
     qwen35moe_state_cost,
     state_bytes,
@@ -26,6 +26,7 @@ from pantheon._core.arch.qwen35moe_state cimport (
     state_truncate,
 )
 from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
+from pantheon._core.config_hf cimport hf_ternary_rule, hf_text, hf_tied
 from pantheon._core.deltanet cimport pn_deltanet_run
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_get_str, gguf_open
 from pantheon._core.gguf_values cimport path_of
@@ -35,7 +36,15 @@ from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport fw_pool_run
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
-from pantheon._core.source cimport pn_source, source_check_extra, source_gguf
+from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.source cimport (
+    PN_NAMES_QWEN35,
+    PN_TERNARY_NONE,
+    pn_source,
+    source_check_extra,
+    source_gguf,
+    source_safetensors,
+)
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
@@ -209,24 +218,33 @@ cdef int forward_batch(pn_model *model, const uint32_t *tokens, pn_state **state
 
 # ---- life of a model -------------------------------------------------------------------------------------------------
 
-cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
+cdef pn_qwen35moe_model *new_model() except NULL:
     cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>calloc(1, sizeof(pn_qwen35moe_model))
-    cdef pn_source source = source_gguf(gguf)
-    cdef set asked = set()
-    cdef int n_blocks
     if w == NULL:
         raise MemoryError()
-    source.asked = <PyObject *>asked
     w.k = pn_kernels_active()
     w.base.prefill_window = PREFILL_WINDOW
     w.base.n_threads = 1
+    return w
+
+
+cdef int load_tensors(pn_qwen35moe_model *w, const pn_config *config, const pn_source *f, str path) except -1:
+    cdef pn_source source = f[0]
+    cdef set asked = set()
+    cdef int n_blocks = config.n_layer + w.n_mtp
+    source.asked = <PyObject *>asked
+    qwen35moe_load_tensors(w, config, &source, path)
+    return source_check_extra(&source, path, config.n_layer, n_blocks)
+
+
+cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
+    cdef pn_qwen35moe_model *w = new_model()
+    cdef pn_source source = source_gguf(gguf)
     config.rope_kind = PN_ROPE_NEOX
     try:
         path = path_of(gguf.maps[0])
         qwen35moe_load_config(w, config, gguf, gguf_get_str(gguf, b"general.architecture"), path)
-        n_blocks = config.n_layer + w.n_mtp
-        qwen35moe_load_tensors(w, config, &source, path)
-        source_check_extra(&source, path, config.n_layer, n_blocks)
+        load_tensors(w, config, &source, path)
     except BaseException:
         pn_qwen35moe_free(w)
         raise
@@ -248,6 +266,27 @@ cdef void pn_qwen35moe_model_set_dies(pn_qwen35moe_model *w, const int *dies, in
 
 cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
     cdef pn_qwen35moe_model *w = pn_qwen35moe_load(<gguf_file *>f.gguf, &model.config)
+    model.weights = w
+    pn_qwen35moe_model_set_dies(w, model.gpu_dies, model.n_gpu_dies)
+    return 0
+
+
+cdef int load_hf(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config, str path,
+                 str config_path) except -1:
+    cdef pn_qwen35moe_model *w = new_model()
+    cdef pn_source source = source_safetensors(f)
+    config = hf_text(config, config_path)
+    model.config.arch = self.arch
+    source.names = PN_NAMES_QWEN35
+    source.tied = hf_tied(config, config_path)
+    try:
+        if hf_ternary_rule(config, config_path) != PN_TERNARY_NONE:
+            raise ValueError(f"{config_path}: key quantization_config is not supported for this model class")
+        qwen35moe_hf_config(w, &model.config, config, config_path)
+        load_tensors(w, &model.config, &source, path)
+    except BaseException:
+        pn_qwen35moe_free(w)
+        raise
     model.weights = w
     pn_qwen35moe_model_set_dies(w, model.gpu_dies, model.n_gpu_dies)
     return 0
@@ -277,6 +316,7 @@ cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil
     ops.arch = arch
     ops.rope_kind = PN_ROPE_NEOX
     ops.load = load
+    ops.load_hf = load_hf
     ops.unload = unload
     ops.forward = pn_qwen35moe_forward
     ops.prefill = prefill

@@ -73,9 +73,9 @@ cdef class RwkvTensors:
             part = re.match(r"(.*?\d+\.)?", name)[0]
             expected = sorted([other[len(part):] for other in self.asked if other.startswith(part)
                                and (part or not re.search(r"\d", other))])
+            where = f"in {part.rstrip('.')}" if part else "outside of the blocks"
             raise ValueError(f"{self.path}: tensor {name[:200]} of shape {shape_text(&self.f.tensors[i])} is in the "
-                             f"file, but not in the model; expected {'in ' + part.rstrip('.') if part else 'outside of '
-                             'the blocks'}: {', '.join(expected)}")
+                             f"file, but not in the model; expected {where}: {', '.join(expected)}")
         return 0
 
     cdef tuple shape2(self, str name, str wanted):
