@@ -1,6 +1,8 @@
 """Malformed safetensors files, index files and configurations: one error that names the culprit, never a crash."""
 import json
+import math
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
 import pantheon
 from pantheon._core.safetensors import SafetensorsFile
 
+HF = Path(__file__).resolve().parent.parent / "fixtures" / "hf"
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
 
@@ -272,6 +275,74 @@ def test_configurations_that_no_model_has(tmp_path, changes, match):
     with pytest.raises(ValueError, match=match) as caught:
         pantheon.load(hf_folder(tmp_path / "m", {**CONFIG, **changes}, tiny_tensors()))
     assert "/m/" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def stored(name):
+    """The tensors of a Hugging Face fixture, in one file."""
+    with SafetensorsFile(HF / name / "model.safetensors") as file:
+        kinds = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+        return {t.name: file.tensor(t.name).view(kinds[t.type]).reshape(t.shape).copy() for t in file.tensors}
+
+
+@pytest.mark.parametrize(("name", "changes", "match"), [
+    ("mixtral", {"num_local_experts": 9}, r"block_sparse_moe.gate.weight has shape \(8, 32\), expected \(9, 32\)"),
+    ("mixtral", {"num_experts_per_tok": 9}, "n_experts_used is 9"),
+    ("mixtral", {"num_local_experts": 0, "num_experts_per_tok": 0}, "layers.0.mlp.gate_proj.weight of .* is missing"),
+    ("mixtral", {"intermediate_size": 25}, r"experts.0.w1.weight has shape \(24, 32\), expected \(25, 32\)"),
+    ("qwen2-moe", {"shared_expert_intermediate_size": 0}, "mlp.shared_expert.*.weight .* is in the file, but not in"),
+    ("qwen2-moe", {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
+    ("qwen3-moe", {"num_hidden_layers": 1}, "layers.1.* is in the file, but not in the model; .* layers 0 to 0"),
+    ("phi2", {"qk_layernorm": True}, "qk_layernorm"), ("phi2", {"hidden_act": "silu"}, "hidden_act is 'silu'"),
+    ("phi2", {"rope_parameters": {"partial_rotary_factor": 0}}, "partial_rotary_factor is 0"),
+    ("phi2", {"rope_parameters": {"partial_rotary_factor": -1}}, "partial_rotary_factor is -1"),
+    ("phi3-longrope", {"rope_parameters": {"rope_type": "longrope"}}, "short_factor of the rotation is no list of 8"),
+    ("phi3-longrope", {"rope_parameters": {"rope_type": "su", "short_factor": [1] * 8, "long_factor": [1] * 7 + [0]}},
+     "long_factor of the rotation is no list of 8 numbers above 0"),
+    ("phi3-longrope", {"original_max_position_embeddings": 0, "rope_parameters": {"rope_type": "longrope"}},
+     "rope_orig_ctx is 0|no list"),
+    ("qwen35", {"linear_num_value_heads": 3}, "linear_num_value_heads is 3, no multiple"),
+    ("qwen35", {"linear_key_head_dim": 0}, "linear_key_head_dim is 0, not in 1..4096"),
+    ("qwen35", {"linear_conv_kernel_dim": 99}, "linear_conv_kernel_dim is 99, not in 2..16"),
+    ("qwen35", {"layer_types": ["full_attention"]}, "layer_types is no list of 5"),
+    ("qwen35", {"layer_types": None, "full_attention_interval": 0}, "full_attention_interval is 0"),
+    ("qwen35", {"rope_parameters": {"mrope_section": [1]}}, "mrope_section"),
+    ("qwen35", {"quantization_config": {"quant_method": "bitnet"}}, "quantization_config is not supported"),
+    ("qwen35", {"text_config": 1}, "text_config is no object"),
+])
+def test_configurations_that_other_classes_cannot_have(tmp_path, name, changes, match):
+    config = json.loads((HF / name / "config.json").read_text())
+    pantheon.load(hf_folder(tmp_path / "m", config, stored(name))).close()
+    with pytest.raises(ValueError, match=match) as caught:
+        pantheon.load(hf_folder(tmp_path / "m", config | changes, stored(name)))
+    assert "/m/" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("model", "name", "match"), [
+    ("mixtral", "model.layers.1.block_sparse_moe.experts.7.w2.weight", r"of shape \(32, 24\) is missing"),
+    ("mixtral", "model.layers.0.block_sparse_moe.gate.weight", r"of shape \(8, 32\) is missing"),
+    ("qwen3-moe", "model.layers.1.mlp.experts.3.gate_proj.weight", r"of shape \(24, 32\) is missing"),
+    ("qwen2-moe", "model.layers.1.mlp.shared_expert_gate.weight", r"of shape \(1, 32\) is missing"),
+    ("phi2", "model.layers.1.input_layernorm.bias", r"of shape \(32,\) is missing"),
+    ("phi2", "model.final_layernorm.weight", r"of shape \(32,\) is missing"),
+    ("phi3-longrope", "model.layers.0.mlp.down_proj.weight", r"of shape \(32, 40\) is missing"),
+    ("qwen35", "model.layers.0.linear_attn.A_log", r"of shape \(4,\) is missing"),
+    ("qwen35", "model.layers.0.linear_attn.conv1d.weight", r"of shape \(96, 4\) is missing"),
+    ("qwen35-moe", "model.language_model.layers.0.mlp.experts.down_proj", r"of shape \(12, 32, 24\) is missing"),
+])
+def test_missing_tensors_have_their_own_names(tmp_path, model, name, match):
+    config = json.loads((HF / model / "config.json").read_text())
+    tensors = stored(model)
+    del tensors[name]
+    with pytest.raises(ValueError, match=f"tensor {name} {match}"):
+        pantheon.load(hf_folder(tmp_path / "m", config, tensors))
+
+
+def test_decay_without_a_number(tmp_path):
+    config, tensors = json.loads((HF / "qwen35" / "config.json").read_text()), stored("qwen35")
+    for value in (math.nan, math.inf, 1e9):
+        tensors["model.layers.2.linear_attn.A_log"][1] = value
+        with pytest.raises(ValueError, match="layers.2.linear_attn.A_log holds .*, whose exponential is no number"):
+            pantheon.load(hf_folder(tmp_path / "m", config, tensors))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"x", b"\xff", b"[" * 10**6, b'{"a":1,"a":2}', b"{" + b" " * (17 << 20)])
