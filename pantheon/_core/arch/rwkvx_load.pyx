@@ -37,6 +37,7 @@ from pantheon._core.arch.rwkvx_tensors cimport RwkvTensors
 from pantheon._core.config cimport config_validate
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.linear cimport group_add, pn_group
+from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.tensor cimport owned_calloc, owned_free, pn_matrix
@@ -295,7 +296,7 @@ cdef void rwkvx_unload(pn_model *model) noexcept nogil:
     cdef pn_rwkvx_model *w = <pn_rwkvx_model *>model.weights
     if w != NULL:
         owned_free(&w.owned)
-        free(w.work_memory)
+        pn_pages_free(w.work_memory, w.work_bytes)
         free(w.vocab_path)
         free(w)
     model.weights = NULL
