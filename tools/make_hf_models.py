@@ -22,9 +22,9 @@ import torch
 import transformers.integrations.bitnet as bitnet
 from safetensors.torch import save_file
 from tiny import reference, vocabulary
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from tiny.qwen35 import config as qwen35_config
 from tiny.recipes import RECIPES
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BitNetConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 torch._dynamo.config.disable = True
