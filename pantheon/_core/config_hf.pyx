@@ -183,7 +183,7 @@ cdef list hf_rope_factors(const pn_config *c, dict config, str path, str key):
         if isinstance(config.get(parent), dict):
             value = config[parent].get(key)
             break
-    if (not isinstance(value, list) or len(value) != c.rope_dims // 2
+    if (c.rope_dims < 2 or not isinstance(value, list) or len(value) != c.rope_dims // 2
             or not all([type(v) in (int, float) and 1e-30 < v < 1e30 for v in value])):
         raise ValueError(f"{path}: key {key} of the rotation is no list of {c.rope_dims // 2} numbers above 0")
     return value
