@@ -11,11 +11,9 @@ from pantheon._core.gguf cimport gguf_file, gguf_tensor
 from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.types cimport tm_tensor
 
-# GGUF part of "blk.N.PART.suffix", or all of the name before the suffix -> part of "layers.N.PART.suffix" or name.
-# An expert's number stands for "*". Parts of stacked experts have no suffix in Hugging Face's models.
-LLAMA = {
-    "token_embd": "embed_tokens",
-    "output_norm": "norm",
+# GGUF part of "blk.N.PART.suffix" -> part of "layers.N.PART.suffix". An expert's number stands for "*". Parts of
+# stacked experts have no suffix in Hugging Face's models.
+LAYER_PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -42,7 +40,12 @@ LLAMA = {
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
-OLD_BITNET = {"attn_sub_norm": "self_attn.inner_attn_ln", "ffn_sub_norm": "mlp.ffn_layernorm"}
+# spellings of older code
+OLD_PARTS = {"attn_sub_norm": "self_attn.inner_attn_ln", "ffn_sub_norm": "mlp.ffn_layernorm"}
+TOP_PARTS = {"token_embd": "embed_tokens", "output_norm": "norm"}
+
+# With what stands outside of the layers, and in the words of each kind of model.
+LLAMA = LAYER_PARTS | TOP_PARTS
 MIXTRAL = LLAMA | {
     "ffn_gate_inp": "block_sparse_moe.gate",
     "ffn_gate.*": "block_sparse_moe.experts.*.w1",
@@ -68,7 +71,7 @@ QWEN35 = LLAMA | {
     "post_attention_norm": "post_attention_layernorm",
 }
 # Those of PN_NAMES_*, the first one for messages.
-NAMES = ((LLAMA, OLD_BITNET), (MIXTRAL, LLAMA), (PHI,), (QWEN35,))
+NAMES = ((LLAMA, OLD_PARTS), (MIXTRAL, LLAMA), (PHI,), (QWEN35,))
 # Names without their suffix: GGUF has none, or another one
 BARE = ("ffn_gate_up_exps", "ffn_down_exps", "ssm_a", "ssm_dt")
 
