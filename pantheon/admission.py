@@ -31,10 +31,11 @@ class Cost(NamedTuple):
     kv_type: str | None          # type of the KV cache; None where there is none
     window: int                  # tokens of one pass over the weights
     kv_bytes: int                # grows with n_ctx
-    state_bytes: int             # fixed per sequence: scratch of a forward, recurrent state, checkpoints
+    state_bytes: int             # fixed per sequence: scratch of a forward, recurrent state
     scratch_bytes: int           # work buffers of the prompt, one set for all sequences of a model
     logits_bytes: int
     per_die: tuple[int, ...]     # of GPU memory; () on the CPU
+    checkpoint_bytes: int        # of each checkpoint of a recurrent state, not in total; 0: there is nothing to copy
 
     @property
     def total(self) -> int:
@@ -68,9 +69,9 @@ class Reservation:
         """Bytes that are promised; 0 after release, and when nothing was checked."""
         return self._hold.nbytes
 
-    def progress(self, pos: int) -> None:
-        """The sequence holds pos tokens now: what they took is used, and no longer promised."""
-        self._hold.progress(pos)
+    def progress(self, pos: int, checkpoints: int = 0) -> None:
+        """The sequence holds pos tokens and as many checkpoints now: what they took is used, no longer promised."""
+        self._hold.progress(pos, checkpoints)
 
     def release(self) -> None:
         """Gives the promise back; call it when the sequence's memory is freed. May be called again."""
@@ -152,19 +153,24 @@ def cost(model: Model, n_ctx: int | None = None, kv_type: str | None = None, win
 
 
 def ask(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-        window: int | None = None, state: State | None = None) -> Verdict:
-    """See Model.admit."""
-    fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, kv_type, window, state,
-                            reclaimable=reclaimable_bytes())
+        window: int | None = None, state: State | None = None, checkpoints: int = 0,
+        quiet: bool = False) -> Verdict:
+    """See Model.admit. quiet: without a log line."""
+    fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, kv_type, window, state, n_checkpoints=checkpoints,
+                            reclaimable=reclaimable_bytes(), quiet=quiet)
     return _verdict(fields, n_prompt, [])
 
 
 def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-            window: int | None = None, state: State | None = None, timeout: float = 0.0) -> Reservation:
+            window: int | None = None, state: State | None = None, checkpoints: int = 0,
+            timeout: float = 0.0) -> Reservation:
     """See Model.reserve."""
+    if not timeout >= 0:
+        raise ValueError(f"timeout is {timeout}, not a number of seconds from 0 on")
     until = time.monotonic() + timeout
     while True:
-        fields, hold, steps = _hold(model, n_prompt, max_tokens, n_ctx, kv_type, window, state)
+        fields, hold, steps = _hold(model, n_prompt, max_tokens, n_ctx, kv_type, window, state,
+                                    n_checkpoints=checkpoints)
         verdict = _verdict(fields, n_prompt, steps)
         if hold is not None:
             return Reservation(verdict, hold)
@@ -175,10 +181,11 @@ def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None 
             _released.wait(min(left, 0.25))
 
 
-def _hold(model: Model, n_prompt: int, *request: Any) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
+def _hold(model: Model, n_prompt: int, *request: Any,
+          n_checkpoints: int) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
     """Decides, and where the ladder or a lack of room asks for it, frees what is idle and decides again."""
     steps = []
-    fields, hold = core.decide(model, n_prompt, *request, hold=True)
+    fields, hold = core.decide(model, n_prompt, *request, n_checkpoints=n_checkpoints, hold=True)
     for rung, key in ((1, "evict_bytes"), (4, "unload_bytes")):
         short = fields["status"] != "FIT" and fields["need_bytes"] > fields["have_bytes"]
         wanted = max(fields[key], fields["need_bytes"] - fields["have_bytes"] if short else 0)
@@ -189,7 +196,7 @@ def _hold(model: Model, n_prompt: int, *request: Any) -> tuple[dict[str, Any], c
             memwatch.trim()
             if hold is not None:
                 hold.release()
-            fields, hold = core.decide(model, n_prompt, *request, hold=True)
+            fields, hold = core.decide(model, n_prompt, *request, n_checkpoints=n_checkpoints, hold=True, quiet=True)
     return fields, hold, steps
 
 
@@ -220,9 +227,12 @@ def _refusal(model: Model, verdict: Verdict, n_prompt: int, max_tokens: int, n_c
     hints = []
     if verdict.fit_tokens > 0:
         hints.append(f"a prompt of up to {verdict.fit_tokens} tokens fits")
-    if state is None and verdict.kv_type in ("f16", "f32"):
-        fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, "q8_0", None, None)
-        if fields["kv_type"] == "q8_0" and fields["fit_tokens"] > verdict.fit_tokens:
+    if verdict.kv_type in ("f16", "f32"):
+        # In place of a state that is there already, a new one for all of its tokens.
+        held, room = (0, n_ctx) if state is None else (state.pos, min(state.n_ctx, model.n_ctx_train))
+        fields, _ = core.decide(model, held + n_prompt, max_tokens, room, "q8_0", quiet=True,
+                                reclaimable=0 if state is None or held == 0 else core.touched_bytes(state))
+        if fields["kv_type"] == "q8_0" and fields["fit_tokens"] > held + verdict.fit_tokens:
             hints.append(f"with a q8_0 cache {fields['fit_tokens']} tokens fit")
     hints.append("a smaller context or another model needs less")
     return (f"the prompt of {n_prompt} tokens does not fit into memory: {verdict.need_bytes} bytes are needed for it "

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pantheon import admission
 from pantheon._core.binding import Checkpoint, State
 from pantheon._core.sampler import logprobs as token_logprobs
 from pantheon._core.sampler import sample
 from pantheon._core.sampling_params import SamplingParams
 from pantheon.errors import ContextFullError
+from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED
 from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
 
@@ -134,16 +136,17 @@ class _Request:
         kept = 0
         if self.cache is not None:
             n_ctx = max(n_ctx, self.cache.n_ctx)
-            prefix = self.cache.take(ids, model.admit(n, wanted).kv_type, n_ctx)
+            prefix = self.cache.take(ids, admission.ask(model, n, wanted, quiet=True).kv_type, n_ctx)
             if prefix is not None:
                 state, self.checkpoints = prefix
                 kept = state.pos
         self.n_kept = kept
         self.known = list(ids)       # what the state may hold: its first state.pos tokens
         try:
+            self.marks = _marks(model, ids, kept) if self.cache is not None else []
             spacious = state is None and n_ctx > n + wanted
             self.reservation = model.reserve(n - kept, wanted, n_ctx if spacious else None, state=state,
-                                             timeout=timeout)
+                                             checkpoints=len(self.marks), timeout=timeout)
         except BaseException:
             if self.cache is not None and state is not None:
                 self.cache.put(ids[:kept], state, self.checkpoints)
@@ -165,24 +168,23 @@ class _Request:
     def prefill(self) -> Any:
         """Feeds what the state does not hold yet, in calls of the planned size: the logits of the last token."""
         window, n = self.reservation.verdict.prefill_window, len(self.ids)
-        # A state that cannot go back just anywhere is to go back to here when the same prompt comes again: its last
-        # token is fed anew then, for its logits.
-        mark = n - 1 if self.cache is not None and self.state.checkpoint().nbytes > 0 else n
-        first = self.n_kept
-        while first < n:
-            end = min(first + window, mark if first < mark else n)
-            logits = self.model.prefill(self.ids[first:end], self.state)
-            self.reservation.progress(self.state.pos)
-            if end == mark < n:
+        first, taken = self.n_kept, 0
+        for stop in (*self.marks, n):
+            while first < stop:
+                end = min(first + window, stop)
+                logits = self.model.prefill(self.ids[first:end], self.state)
+                self.reservation.progress(self.state.pos, taken)
+                first = end
+            if stop < n:
                 self.checkpoints.append(self.state.checkpoint())
-            first = end
+                taken += 1
         return logits
 
     def forward(self, token: int) -> Any:
         self.known.append(token)
         logits = self.model.forward(token, self.state)
         if len(self.known) % PROGRESS == 0:
-            self.reservation.progress(self.state.pos)
+            self.reservation.progress(self.state.pos, len(self.marks))
         return logits
 
     def close(self, failed: bool = False) -> None:
@@ -197,6 +199,19 @@ class _Request:
             if self.owned:
                 self.state.close()
             self.reservation.release()
+
+
+def _marks(model: Model, ids: list[int], kept: int) -> list[int]:
+    """Positions behind kept where a state that cannot go back just anywhere is to be remembered, the latest few.
+
+    They are the ends of the prompt's messages, which other prompts may share, and the place before its last token,
+    which is fed anew when the same prompt comes again, for its logits.
+    """
+    if model.cost(1).checkpoint_bytes == 0:
+        return []
+    ends = model.tokenizer.eog_ids
+    return [i for i in range(max(kept + 1, MIN_SHARED), len(ids)) if i == len(ids) - 1 or ids[i - 1] in ends
+            ][-MAX_CHECKPOINTS:]
 
 
 def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int:

@@ -140,7 +140,7 @@ class Model(ModelBase):
         return admission.cost(self, n_ctx, kv_type, window)
 
     def admit(self, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-              window: int | None = None, state: State | None = None) -> admission.Verdict:
+              window: int | None = None, state: State | None = None, checkpoints: int = 0) -> admission.Verdict:
         """Whether a request fits into memory. Only asks: nothing is held, and nothing is freed for it.
 
         n_prompt    tokens to be fed; 0..the context, 1 at least unless max_tokens is given
@@ -149,13 +149,15 @@ class Model(ModelBase):
         kv_type     type of the KV cache; None: the model's own, or q8_0 while memory is short
         window      most tokens of one prefill call; None: as many as the model takes
         state       the state that goes on; its own n_ctx and kv_type count then
+        checkpoints state.checkpoint() calls that are to be paid for; they cost nothing where going back is truncating
 
         ValueError or TypeError naming the argument and what it may be.
         """
-        return admission.ask(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state)
+        return admission.ask(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state,
+                             checkpoints=checkpoints)
 
     def reserve(self, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-                window: int | None = None, state: State | None = None,
+                window: int | None = None, state: State | None = None, checkpoints: int = 0,
                 timeout: float = 0.0) -> admission.Reservation:
         """Decides as admit and holds what was promised: a context manager with .verdict.
 
@@ -163,7 +165,7 @@ class Model(ModelBase):
         fit, after waiting up to timeout seconds for other requests to end.
         """
         return admission.reserve(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state,
-                                 timeout=timeout)
+                                 checkpoints=checkpoints, timeout=timeout)
 
     def use_prefix_cache(self, max_bytes: int, n_ctx: int | None = None) -> PrefixCache:
         """From now on generate keeps the states of its finished requests, up to max_bytes, and reuses them.

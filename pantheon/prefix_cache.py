@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pantheon.model import Model
 
 MIN_SHARED = 16                  # tokens; less is not worth an entry that something else could use
-MAX_CHECKPOINTS = 4              # of one entry, the latest
+MAX_CHECKPOINTS = 4              # of one entry, the latest: ends of messages, and of the prompt
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from pantheon._core.admit_steps cimport pn_admit_set_cuda_forward
 from pantheon._core.binding cimport ModelBase, State
 from pantheon._core.engine cimport (
     pn_admit_ask,
@@ -62,10 +63,12 @@ cdef class Hold:
         """Bytes that are promised; 0 after release, and when nothing was checked."""
         return pn_reservation_bytes(self.reservation)
 
-    def progress(self, int pos):
-        """The sequence holds pos tokens now: what they touched is used, and no longer promised."""
+    def progress(self, int pos, int n_checkpoints=0):
+        """The sequence holds pos tokens and as many checkpoints now: what they touched is used, no longer promised."""
+        cdef pn_verdict v = self.verdict
+        v.cost.n_checkpoints = min(n_checkpoints, v.cost.n_checkpoints)
         with nogil:
-            pn_admit_progress(self.reservation, &self.verdict, pos)
+            pn_admit_progress(self.reservation, &v, pos)
 
 
 cdef dict verdict_dict(const pn_verdict *v):
@@ -77,7 +80,7 @@ cdef dict verdict_dict(const pn_verdict *v):
 
 
 def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=None, window=None, State state=None,
-           *, bint hold=False, uint64_t reclaimable=0):
+           *, n_checkpoints=0, bint hold=False, bint quiet=False, uint64_t reclaimable=0):
     """pn_admit_ask or, with hold, pn_admit_reserve: the verdict's fields as a dict, and a Hold or None.
 
     ValueError or TypeError naming the argument and the accepted range.
@@ -102,7 +105,9 @@ def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=N
         raise ValueError(f"n_prompt is 0, not in 1..{room}")
     q.window = integer("window", window, 1, 2**31 - 1) if window is not None else 0
     q.kv_type = kv_number(kv_type)
+    q.n_checkpoints = integer("checkpoints", n_checkpoints, 0, 2**31 - 1)
     q.reclaimable_bytes = reclaimable
+    q.quiet = quiet
     with nogil:
         if hold:
             pn_admit_reserve(m, &q, &v, &held.reservation)
@@ -124,7 +129,7 @@ def cost(ModelBase model not None, n_ctx, kv_type, window):
         n = min(n, c.max_ctx)
     return {"n_ctx": (n + 7) // 8 * 8, "kv_type": KV_NAMES.get(c.kv_type), "window": c.window,
             "kv_bytes": pn_cost_kv(&c, n), "state_bytes": c.state_bytes, "scratch_bytes": c.scratch_bytes,
-            "logits_bytes": c.logits_bytes,
+            "logits_bytes": c.logits_bytes, "checkpoint_bytes": c.checkpoint_bytes,
             "per_die": tuple([c.die_state_bytes[i] + c.die_token_bytes[i] * <uint64_t>n for i in range(c.n_dies)])}
 
 
@@ -133,6 +138,11 @@ def touched_bytes(State state not None):
     cdef pn_cost c
     pn_model_cost(state.model.ptr(), state.n_ctx, kv_number(state.kv_type), 1, &c)
     return pn_cost_kv(&c, state.pos) + c.state_bytes
+
+
+def set_gpu_resident(ModelBase model):
+    """Counts this model's architecture as run from GPU memory, None for no model. For tests."""
+    pn_admit_set_cuda_forward(model.ptr().forward if model is not None else NULL)
 
 
 def work_bytes(ModelBase model not None):

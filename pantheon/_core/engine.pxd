@@ -8,6 +8,18 @@
 # pn_last_error(), per thread.
 from libc.stdint cimport uint32_t
 
+from pantheon._core.admit_steps cimport (
+    pn_admit,
+    pn_admit_ask,
+    pn_admit_gpu_resident,
+    pn_admit_kv_type,
+    pn_admit_max_window,
+    pn_admit_progress,
+    pn_admit_release,
+    pn_admit_reserve,
+    pn_admit_worst_die,
+    pn_model_cost,
+)
 from pantheon._core.memory.admit cimport pn_admit_kv_q4, pn_admit_request
 from pantheon._core.memory.ladder cimport pn_ladder_plan_from_state
 from pantheon._core.memory.memwatch cimport (
@@ -26,6 +38,7 @@ from pantheon._core.memory.state cimport (
     pn_reservation,
     pn_verdict,
 )
+from pantheon._core.registry cimport pn_arch_name, pn_get_forward_fn
 from pantheon._core.report cimport (
     pn_interrupt_fn,
     pn_last_error,
@@ -61,10 +74,6 @@ cdef pn_model *pn_load_ex(const char *path, const pn_load_opts *opts) except NUL
 cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL
 # GIL. All states of the model must have been freed; NULL is allowed.
 cdef void pn_model_free(pn_model *model) noexcept
-# nogil. Registry name of the model's architecture, static.
-cdef const char *pn_arch_name(const pn_model *model) noexcept nogil
-# nogil. The CPU forward of an architecture; NULL for a number that is none.
-cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil
 # nogil. Ranks that take part in this model's runs, 1..256, the caller included.
 cdef int pn_model_threads(const pn_model *model) noexcept nogil
 cdef void pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil
@@ -104,29 +113,3 @@ cdef int pn_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **st
 cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state) noexcept nogil
 # nogil. 1 while running; 0 when done, *logits_out set as by forward; -1 on error and where steps are not supported.
 cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil
-
-# ---- admission ----
-# nogil. Whether n_tokens fit into memory, before any work on them: FIT, CAPPED with how many fit in *fit_tokens_out
-# (which may be NULL), or DENIED. FIT, unchecked, while memwatch is not running. Only asks: nothing is held.
-cdef pn_admit_status pn_admit(pn_model *model, int n_tokens, int *fit_tokens_out) noexcept nogil
-# nogil. The same for a request in full; v has the numbers and what the ladder asks for. DENIED and pn_last_error() for
-# counts that no request can have.
-cdef pn_admit_status pn_admit_ask(pn_model *model, const pn_request *request, pn_verdict *v) noexcept nogil
-# nogil. Asks and holds: with FIT and CAPPED *out is a reservation of what v.fit_tokens need, for the caller to release
-# when the request has ended and its memory is freed. *out is NULL with DENIED, and with FIT when nothing was checked.
-cdef pn_admit_status pn_admit_reserve(pn_model *model, const pn_request *request, pn_verdict *v,
-                                      pn_reservation **out) noexcept nogil
-# nogil. NULL is allowed.
-cdef void pn_admit_release(pn_reservation *reservation) noexcept nogil
-# nogil. The sequence holds pos tokens by now: what they touched is no longer promised but used. v: of the reserve.
-cdef void pn_admit_progress(pn_reservation *reservation, const pn_verdict *v, int pos) noexcept nogil
-# nogil. Price of one sequence of n_ctx positions (see pn_cost), of prefill calls of window tokens; 0: as many as the
-# model takes.
-cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil
-# nogil. KV type for a new state whose type was left open: what the ladder asks for now, else PN_KV_DEFAULT.
-cdef pn_kv_type pn_admit_kv_type(const pn_model *model) noexcept nogil
-# nogil. The helpers of pn_admit: does the model run from GPU memory; most tokens of a prefill call (QWEN35_MAX_SEQ, the
-# context); the die with the least free memory, -1 without one.
-cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil
-cdef int pn_admit_max_window(const pn_model *model) noexcept nogil
-cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil

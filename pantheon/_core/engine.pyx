@@ -1,66 +1,25 @@
-"""The C API of Pantheon (see engine.pxd for the contract): registry, loading, lifecycle of states, step seam."""
+"""The C API of Pantheon (see engine.pxd for the contract): loading, lifecycle of states, step seam.
+
+The registry is in registry.pyx, admission in admit_steps.pyx.
+"""
 import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, getenv, strtol
-from libc.string cimport memcmp, memcpy, memset, strdup
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, strdup
 
-from pantheon._core.arch.llama cimport pn_llama_ops
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
-from pantheon._core.arch.phi cimport pn_phi_ops
-from pantheon._core.arch.rwkvx cimport pn_rwkvx_load, pn_rwkvx_ops
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
-from pantheon._core.memory.admit cimport pn_admit_request
-from pantheon._core.memory.cost cimport pn_cost_kv, pn_cost_need
-from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_plan_from_state
-from pantheon._core.memory.memwatch cimport (
-    pn_memwatch_decide_begin,
-    pn_memwatch_decide_end,
-    pn_memwatch_fresh,
-    pn_memwatch_page_bytes,
-    pn_memwatch_promise,
-    pn_memwatch_running,
-    pn_reservation_release,
-    pn_reservation_touched,
-)
-from pantheon._core.memory.state cimport (
-    PN_ADMIT_OK,
-    PN_MEM_CRITICAL,
-    pn_admit_code,
-    pn_cost,
-    pn_ladder_plan,
-    pn_mem_state,
-    pn_request,
-    pn_reservation,
-    pn_verdict,
-)
 from pantheon._core.pool cimport fw_pool_get
-from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error, pn_set_no_memory
+from pantheon._core.registry cimport ops_named, ops_of, ops_of_state
+from pantheon._core.report cimport pn_set_error
 from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
-    PN_ADMIT_CAPPED,
-    PN_ADMIT_DENIED,
-    PN_ADMIT_FIT,
-    PN_ARCH_BITNET,
-    PN_ARCH_BITNET_25,
-    PN_ARCH_BITNET_B158,
-    PN_ARCH_COUNT,
-    PN_ARCH_LLAMA,
-    PN_ARCH_MISTRAL,
-    PN_ARCH_MIXTRAL,
-    PN_ARCH_PHI2,
-    PN_ARCH_PHI3,
-    PN_ARCH_QWEN2,
-    PN_ARCH_QWEN2MOE,
-    PN_ARCH_QWEN3,
-    PN_ARCH_QWEN3MOE,
-    PN_ARCH_QWEN35,
-    PN_ARCH_QWEN35MOE,
     PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
@@ -69,15 +28,7 @@ from pantheon._core.types cimport (
     PN_CHAT_PHI3,
     PN_CHAT_TEMPLATE,
     PN_KV_DEFAULT,
-    PN_KV_F16,
-    PN_KV_Q8_0,
     PN_MODEL_MAX_DIES,
-    PN_QWEN35MOE_MAX_SEQ_CAP,
-    PN_ROPE_NEOX,
-    PN_ROPE_NORM,
-    pn_admit_status,
-    pn_arch,
-    pn_forward_fn,
     pn_kv_type,
     pn_load_opts,
     pn_model,
@@ -85,64 +36,12 @@ from pantheon._core.types cimport (
     tm_tensor,
 )
 
+from pantheon._core.registry import architectures
 from pantheon._core.threads import default_threads
-
-# ---- registry: one line per architecture -----------------------------------------------------------------------------
-
-cdef pn_arch_ops registry[PN_ARCH_COUNT]
-registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
-registry[1] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
-registry[2] = pn_llama_ops(b"qwen2", PN_ARCH_QWEN2, PN_ROPE_NEOX)
-registry[3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
-registry[4] = pn_llama_ops(b"mixtral", PN_ARCH_MIXTRAL, PN_ROPE_NORM)
-registry[5] = pn_llama_ops(b"qwen2moe", PN_ARCH_QWEN2MOE, PN_ROPE_NEOX)
-registry[6] = pn_llama_ops(b"qwen3moe", PN_ARCH_QWEN3MOE, PN_ROPE_NEOX)
-registry[7] = pn_phi_ops(b"phi2", PN_ARCH_PHI2)
-registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
-registry[9] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
-registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
-registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
-registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
-registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
-registry[14] = pn_rwkvx_ops()
-
-
-cdef inline int row(pn_arch arch) noexcept nogil:
-    return <int>arch
-
-
-cdef const pn_arch_ops *ops_named(str name) noexcept:
-    cdef int i
-    for i in range(PN_ARCH_COUNT):
-        if registry[i].name.decode() == name:
-            return &registry[i]
-    return NULL
-
-
-cdef inline const pn_arch_ops *ops_of(const pn_model *model) noexcept nogil:
-    return &registry[row(model.config.arch)]
-
-
-cdef inline const pn_arch_ops *ops_of_state(const pn_state *state) noexcept nogil:
-    return &registry[row(state.config.arch)]
 
 
 cdef int pn_abi_version() noexcept nogil:
     return PN_ABI_VERSION
-
-
-cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
-    return registry[row(arch)].forward if 0 <= row(arch) < PN_ARCH_COUNT else NULL
-
-
-cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
-    return ops_of(model).name
-
-
-def architectures():
-    """Names of the architectures that this version runs."""
-    cdef int i
-    return [registry[i].name.decode() for i in range(<int>PN_ARCH_COUNT)]
 
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
@@ -442,209 +341,3 @@ cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state)
 cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil:
     pn_set_error(b"this model has no steps to poll: use forward", 0, 0)
     return -1
-
-
-# ---- admission -------------------------------------------------------------------------------------------------------
-# The engine's face of memory/: what a request costs this model, and what the machine's state lets it have.
-
-cdef enum:
-    DEFAULT_MAX_SEQ = 16384              # QWEN35_MAX_SEQ when it is not set
-
-cdef pn_forward_fn cuda_forward = NULL   # the forward of a GPU-resident model, set where there is a GPU path
-
-
-cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil:
-    return cuda_forward != NULL and model.forward == cuda_forward
-
-
-cdef int pn_admit_max_window(const pn_model *model) noexcept nogil:
-    cdef const char *text = getenv("QWEN35_MAX_SEQ")
-    cdef char *end = NULL
-    cdef long value = strtol(text, &end, 10) if text != NULL else 0
-    if value < 1 or end[0] != 0:
-        value = DEFAULT_MAX_SEQ
-    return <int>min(value, <long>PN_QWEN35MOE_MAX_SEQ_CAP, <long>model.config.n_ctx)
-
-
-cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil:
-    cdef int worst = -1, i
-    for i in range(<int>st.n_dies):
-        if worst < 0 or st.die_free[i] < st.die_free[worst]:
-            worst = i
-    return worst
-
-
-cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
-    cdef int most = pn_admit_max_window(model)
-    cost_of_pass(model, n_ctx, kv_type, min(window, most) if window > 0 else most, cost)
-
-
-cdef void cost_of_pass(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
-    memset(cost, 0, sizeof(pn_cost))
-    cost.n_ctx = (n_ctx + 7) // 8 * 8
-    if ops_of(model).cost == NULL:       # its price is not known: requests are taken unchecked
-        cost.kv_type = kv_type
-        cost.window = window
-        return
-    ops_of(model).cost(model, kv_type, window, cost)
-    cost.page_bytes = pn_memwatch_page_bytes()
-    cost.scratch_held = ops_of(model).work_bytes(model)
-
-
-cdef pn_kv_type open_kv_type(const pn_model *model, const pn_ladder_plan *plan) noexcept nogil:
-    """Rung 2 takes f16 down to q8_0, where the model can have that; a smaller default stays."""
-    cdef pn_cost cost
-    pn_model_cost(model, 0, PN_KV_DEFAULT, 1, &cost)
-    if plan.kv_type != PN_KV_Q8_0 or cost.kv_type != PN_KV_F16:
-        return PN_KV_DEFAULT
-    pn_model_cost(model, 0, PN_KV_Q8_0, 1, &cost)
-    return PN_KV_Q8_0 if cost.kv_type == PN_KV_Q8_0 else PN_KV_DEFAULT
-
-
-cdef pn_kv_type pn_admit_kv_type(const pn_model *model) noexcept nogil:
-    cdef pn_mem_state st
-    cdef pn_ladder_plan plan
-    if not pn_memwatch_running():
-        return PN_KV_DEFAULT
-    pn_memwatch_fresh(&st)
-    pn_ladder_plan_from_state(&st, &plan)
-    return open_kv_type(model, &plan)
-
-
-cdef int price(const pn_model *model, const pn_request *q, pn_verdict *v) noexcept nogil:
-    """Fills v.cost and the KV type; returns the positions that the request's state still has."""
-    cdef pn_kv_type kv_type = q.kv_type
-    cdef int n_ctx = q.n_ctx, pos = 0, n_fed = q.n_prompt if q.n_prompt > 0 else q.n_new
-    if q.state != NULL:
-        kv_type = pn_state_kv_type(q.state)
-        n_ctx = pn_state_n_ctx(q.state)
-        pos = q.state.pos
-    elif kv_type == PN_KV_DEFAULT:
-        kv_type = open_kv_type(model, &v.plan)
-        v.kv_lowered = kv_type != PN_KV_DEFAULT
-    pn_model_cost(model, n_ctx, kv_type, min(v.prefill_window, max(n_fed, 1)), &v.cost)
-    if v.cost.whole_prompt:              # nothing to clamp: the prompt is priced as it is
-        v.window_asked = v.prefill_window = max(v.window_asked, n_fed)
-        cost_of_pass(model, n_ctx, kv_type, max(n_fed, 1), &v.cost)
-    v.kv_type = v.cost.kv_type
-    if pos > 0:
-        v.cost.held_bytes = pn_cost_kv(&v.cost, pos) + v.cost.state_bytes
-    if n_ctx == 0:
-        n_ctx = model.config.n_ctx
-    return (min(n_ctx, v.cost.max_ctx) if v.cost.max_ctx > 0 else n_ctx) - pos
-
-
-cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state *st, pn_verdict *v) noexcept nogil:
-    """Steps 3 to 6 of pn_admit. st NULL: nothing is known, and everything fits."""
-    cdef pn_mem_state seen
-    cdef pn_admit_code code
-    cdef int pos = q.state.pos if q.state != NULL else 0
-    cdef int asked, fit = 0
-    memset(&seen, 0, sizeof(seen))
-    if st != NULL:
-        seen = st[0]
-    v.checked = seen.host_total > 0 and ops_of(model).cost != NULL
-    v.die = pn_admit_worst_die(&seen) if pn_admit_gpu_resident(model) else -1
-    if v.die >= 0:
-        seen.level = max(seen.level, seen.die_level[v.die])
-    pn_ladder_plan_from_state(&seen, &v.plan)
-    seen.host_avail += q.reclaimable_bytes
-    v.window_asked = min(q.window, pn_admit_max_window(model)) if q.window > 0 else pn_admit_max_window(model)
-    v.prefill_window = min(v.window_asked, v.plan.prefill_window)
-    v.n_tokens = q.n_prompt + q.n_new
-    asked = min(v.n_tokens, price(model, q, v))
-    v.need_bytes = pn_cost_need(&v.cost, pos + asked)
-    v.have_bytes = pn_ladder_have(seen.host_avail, seen.host_reserved, seen.host_total)
-    v.fit_tokens = asked
-    if v.checked:
-        code = pn_admit_request(&seen, &v.cost, pos + asked, v.prefill_window, &fit)
-        v.fit_tokens = asked if code == PN_ADMIT_OK else max(0, fit - pos)
-    if v.fit_tokens == v.n_tokens:
-        v.status = PN_ADMIT_FIT
-    elif v.fit_tokens < max(1, q.n_prompt):          # the first new token needs no position of its own
-        v.status = PN_ADMIT_DENIED
-    else:
-        v.status = PN_ADMIT_CAPPED
-
-
-cdef int check_request(const pn_request *q) noexcept nogil:
-    if q.n_prompt < 0 or q.n_new < 0 or q.n_prompt > 2147483647 - q.n_new or q.n_prompt + q.n_new < 1:
-        pn_set_error(b"%lld prompt tokens and %lld new ones: not in 0..2147483647, one of them at least 1", q.n_prompt,
-                     q.n_new)
-        return -1
-    return 0
-
-
-cdef void log_clamp(const pn_verdict *v) noexcept nogil:
-    if v.prefill_window < v.window_asked:
-        pn_log(PN_LOG_WARNING, b"[ladder] CRITICAL -> prefill window clamped %lld -> %lld"
-               if v.plan.level == PN_MEM_CRITICAL else b"[ladder] TIGHT -> prefill window clamped %lld -> %lld",
-               v.window_asked, v.prefill_window)
-
-
-cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, pn_reservation **out) noexcept nogil:
-    """out NULL: only asks."""
-    cdef pn_mem_state st
-    cdef uint64_t dies[PN_MODEL_MAX_DIES]
-    cdef int i, fit
-    cdef bint granted
-    memset(v, 0, sizeof(pn_verdict))
-    if out != NULL:
-        out[0] = NULL
-    if check_request(q) != 0:
-        v.status = PN_ADMIT_DENIED
-        return PN_ADMIT_DENIED
-    if not pn_memwatch_running():
-        decide(model, q, NULL, v)
-        return v.status
-    if out == NULL:
-        pn_memwatch_fresh(&st)
-        decide(model, q, &st, v)
-    else:
-        pn_memwatch_decide_begin(&st)
-        decide(model, q, &st, v)
-        granted = v.checked and v.status != PN_ADMIT_DENIED
-        if granted:
-            fit = v.fit_tokens + (q.state.pos if q.state != NULL else 0)
-            for i in range(v.cost.n_dies):
-                dies[i] = v.cost.die_state_bytes[i] + v.cost.die_token_bytes[i] * <uint64_t>fit
-            out[0] = pn_memwatch_promise(pn_cost_need(&v.cost, fit), dies, v.cost.n_dies)
-            if out[0] == NULL:
-                v.status = PN_ADMIT_DENIED
-        pn_memwatch_decide_end()
-        if granted and out[0] == NULL:
-            pn_set_no_memory(b"no memory for a reservation", 0, 0)
-    log_clamp(v)
-    return v.status
-
-
-cdef pn_admit_status pn_admit(pn_model *model, int n_tokens, int *fit_tokens_out) noexcept nogil:
-    cdef pn_request q
-    cdef pn_verdict v
-    memset(&q, 0, sizeof(q))
-    q.n_new = n_tokens
-    if not pn_memwatch_running():
-        if fit_tokens_out != NULL:
-            fit_tokens_out[0] = n_tokens
-        return PN_ADMIT_FIT
-    admit(model, &q, &v, NULL)
-    if fit_tokens_out != NULL:
-        fit_tokens_out[0] = v.fit_tokens
-    return v.status
-
-
-cdef pn_admit_status pn_admit_ask(pn_model *model, const pn_request *request, pn_verdict *v) noexcept nogil:
-    return admit(model, request, v, NULL)
-
-
-cdef pn_admit_status pn_admit_reserve(pn_model *model, const pn_request *request, pn_verdict *v,
-                                      pn_reservation **out) noexcept nogil:
-    return admit(model, request, v, out)
-
-
-cdef void pn_admit_release(pn_reservation *reservation) noexcept nogil:
-    pn_reservation_release(reservation)
-
-
-cdef void pn_admit_progress(pn_reservation *reservation, const pn_verdict *v, int pos) noexcept nogil:
-    pn_reservation_touched(reservation, pn_cost_need(&v.cost, pos))

@@ -63,10 +63,11 @@ def memory() -> dict[str, Any]:
     """What this process may take, in bytes: the machine's memory, less what containers and the user hold back."""
     from pantheon import admission
     from pantheon._core.memory import memwatch
+    from pantheon._core.memory.host import host_memory
 
     admission.start_memwatch()
     memwatch.sample()
-    host = memwatch.host_memory()
+    host = host_memory()
     state = memwatch.read()
     known = state["host_total"] > 0
     report: dict[str, Any] = {"total_bytes": state["host_total"] if known else None,

@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             terminal.note(f"{session.timing}")
             if session.timing.finish_reason == "length":
-                terminal.note(f"the answer was cut at {session.timing.n_answer} tokens; -n and --ctx allow more")
+                more = session.timing.capped or "-n and --ctx allow more"
+                terminal.note(f"the answer was cut at {session.timing.n_answer} tokens; {more}")
     return 0
 
 

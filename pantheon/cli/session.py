@@ -27,6 +27,7 @@ class Timing:
     n_answer: int = 0        # tokens of the answer
     answer_seconds: float = 0.0
     finish_reason: str | None = None
+    capped: str = ""         # why the answer was to be shorter than asked for: what admission said
 
     def __str__(self) -> str:
         cached = f" + {self.n_cached} cached" if self.n_cached else ""
@@ -71,6 +72,8 @@ class Session:
         try:
             with closing(self.model.generate(known[keep:], params, max_tokens=min(max_tokens, room), stop=list(stop),
                                              state=self.state)) as chunks:
+                if chunks.verdict.status == "CAPPED":
+                    timing.capped = chunks.verdict.reason
                 for chunk in chunks:
                     if first is None:
                         first = time.perf_counter()

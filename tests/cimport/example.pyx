@@ -6,6 +6,7 @@ The example of docs/cython.md; the test suite builds it against the installed pa
 cimport pantheon
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 from pantheon cimport pn_load, pn_model, pn_sampling_params, pn_state, tm_tensor
 
 if pantheon.pn_abi_version() != pantheon.PN_ABI_VERSION:
@@ -109,9 +110,8 @@ def admission(str path, int n_tokens):
     cdef pantheon.pn_mem_state before, held, after
     cdef pantheon.pn_admit_status unchecked, status
     cdef int fit = -1
-    request.n_prompt, request.n_new, request.n_ctx, request.window = n_tokens, 0, 0, 0
-    request.kv_type = pantheon.PN_KV_DEFAULT
-    request.reclaimable_bytes, request.state = 0, NULL
+    memset(&request, 0, sizeof(request))             # all that is not asked for
+    request.n_prompt = n_tokens
     with nogil:
         pantheon.pn_memwatch_stop()
         unchecked = pantheon.pn_admit(model, n_tokens, &fit)

@@ -55,6 +55,16 @@ class State:
         self.close()
 
 
+class Generation:
+    verdict = SimpleNamespace(status="FIT", reason="")
+
+    def __init__(self, chunks):
+        self.chunks, self.close = chunks, chunks.close
+
+    def __iter__(self):
+        return self.chunks
+
+
 @dataclass
 class Model:
     path: str = "fake.gguf"
@@ -83,7 +93,10 @@ class Model:
         return SimpleNamespace(n_ctx=n_ctx, kv_type=kv_type, kv_bytes=kv, state_bytes=100, scratch_bytes=20,
                                logits_bytes=3, total=kv + 123)
 
-    def generate(self, prompt, params=None, max_tokens=None, stop=(), state=None):
+    def generate(self, *prompt, **options):
+        return Generation(self._chunks(*prompt, **options))
+
+    def _chunks(self, prompt, params=None, max_tokens=None, stop=(), state=None):
         self.calls.append((bytes(prompt), params, max_tokens, stop))
         if self.error:
             raise self.error

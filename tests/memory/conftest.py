@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pantheon._core.memory import ladder, memwatch
+from pantheon._core.memory.host import host_memory
 
 GIB = 1 << 30
 
@@ -46,7 +47,7 @@ class Machine:
                                             f"total_inactive_file {inactive}\ntotal_active_file {active}\n")
 
     def host(self):
-        return memwatch.host_memory(self.proc, self.cgroup)
+        return host_memory(self.proc, self.cgroup)
 
 
 @pytest.fixture

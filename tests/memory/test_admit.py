@@ -6,6 +6,7 @@ import pytest
 
 import pantheon
 from pantheon import admission
+from pantheon._core import admission as core
 from pantheon._core.memory import admit, ladder, memwatch
 from pantheon._core.memory.ladder import LEVELS
 
@@ -166,12 +167,44 @@ def test_the_exact_log_line(machine, caplog, long_context):
         assert caplog.messages[-1] == "[ladder] CRITICAL -> prefill window clamped 16384 -> 4096"
 
 
+def test_one_request_writes_one_line(machine, model, caplog, monkeypatch):
+    """However often it is decided: before and after idle memory goes, and for the hints of a refusal."""
+    ladder.configure(window=64, window_tight=32, window_critical=16)
+    monkeypatch.setitem(admission._reclaimers, 1, [(lambda nbytes: 1, lambda: 1)])
+    monkeypatch.setitem(admission._reclaimers, 4, [(lambda nbytes: 1, lambda: 1)])
+    machine.memory(64 * GIB, int(0.05 * 64 * GIB))
+    model.reserve(100, window=64).release()
+    assert caplog.messages == ["[ladder] CRITICAL -> prefill window clamped 64 -> 16"]
+    caplog.clear()
+    leave(machine, 0)
+    with pytest.raises(pantheon.AdmissionError):
+        model.reserve(100, window=64)
+    assert len(caplog.messages) == 1
+
+
 def test_max_seq_of_the_environment(machine, model, monkeypatch):
     monkeypatch.setenv("QWEN35_MAX_SEQ", "24")
     assert model.admit(100).prefill_window == 24
     for text in ("", "-1", "many", "99999999999999999999"):
         monkeypatch.setenv("QWEN35_MAX_SEQ", text)
         assert model.admit(100).prefill_window == model.n_ctx_train
+
+
+def test_the_worst_die_counts_for_models_in_gpu_memory(machine, model, llama):
+    """The host has plenty; the tighter of two dies is CRITICAL. Only a model that runs there is held back."""
+    ladder.configure(window=64, window_tight=32, window_critical=16)
+    try:
+        memwatch.set_dies([(12 * GIB, 6 * GIB), (12 * GIB, GIB // 2)])
+        assert model.admit(100, window=64).prefill_window == 64
+        core.set_gpu_resident(model)
+        verdict = model.admit(100, window=64)
+        assert (verdict.prefill_window, verdict.steps) == (16, ("rung 3: CRITICAL, prefill window 64 -> 16",))
+        memwatch.set_dies([(12 * GIB, 6 * GIB), (12 * GIB, GIB)])
+        assert model.admit(100, window=64).prefill_window == 32
+    finally:
+        core.set_gpu_resident(None)
+        memwatch.set_dies([])
+    assert model.admit(100, window=64).prefill_window == 64
 
 
 @pytest.mark.parametrize(("level", "kv_type"), [("OK", "f16"), ("WATCH", "q8_0"), ("TIGHT", "q8_0")])
@@ -348,6 +381,33 @@ def test_a_refusal_says_what_would_fit(machine, quantised):
     verdict = refused.value.verdict
     assert str(verdict.need_bytes) in str(refused.value) and str(verdict.have_bytes) in str(refused.value)
     assert "a smaller context" in str(refused.value)
+
+
+def test_a_refusal_for_a_state_says_what_another_would_hold(machine, wide):
+    """The state goes on from 40 tokens; in its place a q8_0 one would hold all of them."""
+    with pantheon.load(wide) as model:
+        with model.new_state(1024, "f16") as state:
+            model.prefill([5] * 40, state)
+            leave(machine, model.admit(900, state=state).need_bytes * 3 // 4)
+            with pytest.raises(pantheon.AdmissionError, match="with a q8_0 cache 940 tokens fit; a smaller context"):
+                model.reserve(900, state=state)
+        with model.new_state(1024, "q8_0") as state, pytest.raises(pantheon.AdmissionError) as refused:
+            leave(machine, 0)
+            model.reserve(80, state=state)
+        assert "q8_0" not in str(refused.value)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_times_that_cannot_be(machine, model, timeout):
+    leave(machine, 0)
+    with pytest.raises(ValueError, match="timeout is .*, not a number of seconds from 0 on"):
+        model.reserve(10, timeout=timeout)
+
+
+@pytest.mark.parametrize("checkpoints", [-1, 2**31])
+def test_checkpoints_that_cannot_be(machine, model, checkpoints):
+    with pytest.raises(ValueError, match=rf"checkpoints is {checkpoints}, not in 0\.\.2147483647"):
+        model.admit(10, checkpoints=checkpoints)
 
 
 def test_limits_of_the_environment(monkeypatch):

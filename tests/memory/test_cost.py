@@ -1,21 +1,127 @@
 """The cost function against what is really allocated."""
+import ctypes
+import gc
+import json
+import resource
+
+import every_architecture
 import pytest
 
 import pantheon
 from pantheon._core import admission
+from pantheon._core.registry import architectures
+from pantheon.cli import main
 
-KV_TYPES = ("f32", "f16", "q8_0", "q4_0")
+
+@pytest.fixture
+def path(request, tmp_path, monkeypatch):
+    """Path of the model whose name is the parameter. What earlier tests left goes now, not in the middle."""
+    gc.collect()
+    return every_architecture.model_path(request.param, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("kv_type", KV_TYPES)
-@pytest.mark.parametrize("part", [0.07, 0.5, 1.0])
-def test_a_state_costs_what_it_says(tiny, kv_type, part):
-    with pantheon.load(tiny) as model:
-        n_ctx = max(1, int(model.n_ctx_train * part))
-        cost = model.cost(n_ctx, kv_type)
-        with model.new_state(n_ctx, kv_type) as state:
-            assert (cost.n_ctx, cost.kv_type) == (state.n_ctx, state.kv_type)
-            assert cost.kv_bytes + cost.state_bytes == pytest.approx(state.nbytes, rel=0.01)
+every_model = pytest.mark.parametrize("path", every_architecture.NAMES, indirect=True)
+
+
+def test_no_architecture_is_left_out(tmp_path, monkeypatch):
+    found = set()
+    for name in every_architecture.NAMES:
+        with pantheon.load(every_architecture.model_path(name, tmp_path, monkeypatch)) as model:
+            found.add(model.arch_name)
+    assert found == set(architectures())
+
+
+SIZES = [(kv_type, part) for kv_type in ("f32", "f16", "q8_0", "q4_0") for part in (0.07, 0.5, 1.0)]
+
+
+@every_model
+def test_a_state_costs_what_it_says(path):
+    with pantheon.load(path) as model:
+        for kv_type, part in SIZES:
+            n_ctx = max(1, int(min(model.n_ctx_train, 4096) * part))
+            cost = model.cost(n_ctx, kv_type)
+            with model.new_state(n_ctx, kv_type) as state:
+                assert (cost.n_ctx, cost.kv_type) == (state.n_ctx, state.kv_type)
+                assert cost.kv_bytes + cost.state_bytes == pytest.approx(state.nbytes, rel=0.01)
+
+
+class MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks",
+                                                     "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+
+def allocated():
+    """Bytes that this process has mapped, the allocator's free ones left out: what nobody's bookkeeping can hide."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = MallInfo
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    info = mallinfo()
+    return mapped - info.arena + info.uordblks
+
+
+glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc says what is allocated")
+PAGES = 16384                # regions are rounded up to pages, and Python allocates beside the engine
+
+
+@glibc
+@every_model
+def test_a_state_takes_what_it_costs_from_the_system(path):
+    """Eight at once, so that pages and Python's own objects weigh little."""
+    with pantheon.load(path) as model:
+        model.new_state(8).close()
+        for kv_type, part in SIZES:
+            n_ctx = max(1, int(min(model.n_ctx_train, 4096) * part))
+            cost = model.cost(n_ctx, kv_type)
+            before = allocated()
+            states = [model.new_state(n_ctx, kv_type) for _ in range(8)]
+            assert (allocated() - before) / 8 == pytest.approx(cost.kv_bytes + cost.state_bytes, rel=0.01, abs=PAGES)
+            for state in states:
+                state.close()
+
+
+@glibc
+@every_model
+def test_a_prompt_takes_what_it_costs_from_the_system(path):
+    with pantheon.load(path) as other, other.new_state(64) as state:
+        other.prefill([5] * 40, state)                   # whatever Python makes once is made now
+    with pantheon.load(path) as model, model.new_state(64) as state:
+        cost = model.cost(64, window=40)
+        before = allocated()
+        logits = model.prefill([5] * 40, state)
+        taken = allocated() - before
+        assert logits.nbytes == cost.logits_bytes
+        if model.arch_name == "rwkvx":                   # part of the price is only held while the prompt is fed
+            assert 0 < taken <= cost.scratch_bytes + cost.logits_bytes + PAGES
+        else:
+            assert taken == pytest.approx(cost.scratch_bytes + cost.logits_bytes, rel=0.01, abs=PAGES)
+
+
+@every_model
+def test_a_checkpoint_costs_what_it_says(path):
+    """In memory mode, where prompts are fed whole, an RWKV-X checkpoint also has what it selected."""
+    with pantheon.load(path) as model, model.new_state(64) as state:
+        model.prefill([5] * 9, state)
+        held = state.checkpoint().nbytes
+        if model.whole_prompts:
+            assert 0 < model.cost().checkpoint_bytes < held
+        else:
+            assert model.cost().checkpoint_bytes == held
+        assert (held > 0) == (model.arch_name in ("qwen35", "qwen35moe", "rwkvx"))
+
+
+def test_the_table_of_info_is_that_price(long_context, capsys):
+    """`pantheon info MODEL --ctx 32768 --kv q8_0`, against a state of that size."""
+    assert main(["info", str(long_context), "--ctx", "32768", "--kv", "f32", "--json"]) == 0
+    row, = json.loads(capsys.readouterr().out)["states"]
+    with pantheon.load(long_context) as model:
+        assert row["n_ctx"] == 32768 and row["bytes"] == model.cost(32768, "f32").total
+        with model.new_state(32768, "f32") as state:
+            assert row["kv_bytes"] + row["state_bytes"] == pytest.approx(state.nbytes, rel=0.01)
+    assert main(["info", str(long_context), "--ctx", "32768", "--kv", "q8_0"]) == 0
+    assert any(line.split()[:1] == ["32768"] for line in capsys.readouterr().out.splitlines())
+    assert main(["info", str(long_context), "--ctx", "32769"]) == 1
+    assert "n_ctx is 32769, not in 1..32768" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -25,7 +131,7 @@ def test_a_prefill_takes_what_it_says(tiny, window, threads):
         cost = model.cost(window=window)
         assert cost.window == min(window, model.n_ctx_train, 512)
         assert admission.work_bytes(model) == 0
-        tokens = [5] * model.n_ctx_train
+        tokens = [5] * min(model.n_ctx_train, 3 * window)
         for first in range(0, len(tokens), window):
             logits = model.prefill(tokens[first:first + window], state)
         assert cost.scratch_bytes == pytest.approx(admission.work_bytes(model), rel=0.01)

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import pantheon
 from pantheon._core import threads
 from pantheon._core.memory import memwatch
+from pantheon._core.memory.host import host_memory
 
 GIB = 1 << 30
 
@@ -114,7 +116,7 @@ def test_no_meminfo(tree):
 def test_paths_that_cannot_be(tmp_path):
     for arguments in ({"proc": "a\0b"}, {"cgroup": "x" * 5000}):
         with pytest.raises(ValueError, match=next(iter(arguments))):
-            memwatch.host_memory(**arguments)
+            host_memory(**arguments)
 
 
 def test_the_users_limit(machine):
@@ -157,3 +159,50 @@ def test_threads_of_a_quota(tree, cpu_max, expected):
     (tree.cgroup / "box").mkdir()
     (tree.cgroup / "box/cpu.max").write_text(cpu_max + "\n")
     assert threads.thread_count(16, threads.cgroup_quota(tree.proc, tree.cgroup), 16)[0] == expected
+
+
+def test_a_tighter_parent_s_quota_counts(tree):
+    tree.groups("0::/pod/box\n")
+    (tree.cgroup / "pod/box").mkdir(parents=True)
+    (tree.cgroup / "pod/box/cpu.max").write_text("800000 100000\n")
+    (tree.cgroup / "pod/cpu.max").write_text("300000 100000\n")
+    assert threads.cgroup_quota(tree.proc, tree.cgroup) == 3.0
+    (tree.cgroup / "pod/box/cpu.max").write_text("100000 100000\n")
+    assert threads.cgroup_quota(tree.proc, tree.cgroup) == 1.0
+
+
+def test_a_v1_quota(tree):
+    tree.groups("4:memory:/box\n3:cpu,cpuacct:/box\n")
+    folder = tree.cgroup / "cpu/box"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    for quota, expected in (("250000", 2.5), ("-1", None), ("many", None)):
+        (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+        assert threads.cgroup_quota(tree.proc, tree.cgroup) == expected
+    tree.groups("garbage")
+    with_nothing = threads.cgroup_quota(tree.proc / "none", tree.cgroup)
+    assert with_nothing is None
+
+
+@pytest.mark.parametrize(("affinity", "quota", "cores", "expected"), [
+    (16, None, 8, (8, "physical cores")), (4, None, 8, (4, "CPUs this process may run on")),
+    (16, 0.25, 16, (1, "CPU quota of the container")), (None, None, None, (1, None)), (3, 3.9, None, (3, None)),
+])
+def test_the_least_of_three_numbers(affinity, quota, cores, expected):
+    n, reason = threads.thread_count(affinity, quota, cores)
+    assert n == expected[0] and (expected[1] is None or reason == expected[1])
+
+
+def test_hyper_threads_count_once(tmp_path):
+    block = "processor\t: {}\nphysical id\t: {}\ncore id\t\t: {}\nflags\t\t: fpu\n"
+    (tmp_path / "cpuinfo").write_text("\n".join(block.format(i, i // 8, i // 2 % 4) for i in range(16)))
+    assert threads.physical_cores(tmp_path / "cpuinfo") == 8
+    (tmp_path / "cpuinfo").write_text("processor : 0\nBogoMIPS : 50\n")
+    assert threads.physical_cores(tmp_path / "cpuinfo") is None
+    assert threads.physical_cores(tmp_path / "none") is None
+
+
+def test_an_explicit_number_of_threads_wins(llama, monkeypatch):
+    monkeypatch.setattr(threads, "default_threads", lambda: 1)
+    with pantheon.load(llama, threads=3) as model:
+        assert model.threads == 3

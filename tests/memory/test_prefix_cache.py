@@ -65,6 +65,77 @@ def test_cold_and_warm_answers_are_the_same(model, monkeypatch):
     assert memwatch.read()["host_reserved"] == 0
 
 
+MESSAGE_END = 2                                         # of the tiny models' vocabulary
+
+
+@pytest.fixture(params=["qwen35", "qwen35moe"])
+def recurrent(request):
+    from conftest import TINY
+
+    with pantheon.load(TINY / f"{request.param}.gguf") as model:
+        yield model
+
+
+def test_conversations_share_their_system_message(recurrent, monkeypatch):
+    """A recurrent state goes back to the end of a message: two prompts that begin alike, and a third with another
+    second turn, each feed only what is new, and answer as without a cache."""
+    system = [*SYSTEM, MESSAGE_END, 5]
+    turn = [*system, *[6] * 9, MESSAGE_END, 5]
+    prompts = [[*system, 7, 7, 7], [*system, 8, 8], [*turn, 9, 9, 9, 9], [*turn, 3, 3]]
+    cold = [ask(recurrent, prompt) for prompt in prompts]
+    recurrent.use_prefix_cache(64 << 20)
+    calls, counts = fed(recurrent, monkeypatch), []
+    for prompt, expected in zip(prompts, cold, strict=True):
+        calls.clear()
+        assert ask(recurrent, prompt) == expected
+        counts.append(sum(calls))
+    after_end = len(SYSTEM) + 1
+    assert counts[0] == len(prompts[0])
+    assert counts[1] == len(prompts[1]) - after_end
+    assert counts[2] == len(prompts[2]) - after_end
+    assert counts[3] == len(prompts[3]) - (len(turn) - 1)
+
+
+def test_checkpoints_are_paid_for(machine, recurrent):
+    """They are in what the request reserves, as many as it takes, and in what the cache counts."""
+    prompt = [*SYSTEM, MESSAGE_END, *SYSTEM, MESSAGE_END, 5, 5, 5]
+    one = recurrent.cost().checkpoint_bytes
+    assert one > 0
+    recurrent.use_prefix_cache(64 << 20)
+    chunks = recurrent.generate(prompt, SamplingParams(temperature=0), max_tokens=20)
+    n_ctx = recurrent.prefix_cache.n_ctx
+    plain = recurrent.admit(len(prompt), 20, n_ctx)
+    assert chunks.verdict.need_bytes == plain.need_bytes + 3 * one
+    assert recurrent.admit(len(prompt), 20, n_ctx, checkpoints=3).need_bytes == chunks.verdict.need_bytes
+    next(chunks)                                         # all three are there now, and no longer promised
+    memwatch.sample()
+    assert memwatch.read()["host_reserved"] < plain.need_bytes
+    list(chunks)
+    assert memwatch.read()["host_reserved"] == 0
+    with recurrent.new_state(n_ctx) as state:
+        recurrent.prefill(prompt, state)
+        assert recurrent.prefix_cache.nbytes >= touched_bytes(state) + 3 * one
+
+
+def test_at_most_a_few_checkpoints(recurrent):
+    recurrent.use_prefix_cache(64 << 20)
+    prompt = [token for i in range(9) for token in ([10 + i] * 20 + [MESSAGE_END])] + [5]
+    chunks = recurrent.generate(prompt, SamplingParams(temperature=0), max_tokens=2)
+    next(chunks)
+    taken = chunks._request.checkpoints
+    assert [c.pos for c in taken] == [126, 147, 168, 189]
+    chunks.close()
+
+
+def test_where_going_back_is_truncating_nothing_is_remembered(one):
+    one.use_prefix_cache(64 << 20)
+    chunks = one.generate([*SYSTEM, MESSAGE_END, 5, 5], SamplingParams(temperature=0), max_tokens=2)
+    next(chunks)
+    assert chunks._request.checkpoints == []
+    assert one.admit(40, checkpoints=4).need_bytes == one.admit(40).need_bytes
+    chunks.close()
+
+
 def test_a_taken_entry_is_nobody_elses(one):
     cache = one.use_prefix_cache(64 << 20)
     ask(one, SYSTEM)

@@ -210,65 +210,6 @@ def test_no_address_space_for_the_work_buffers(wide):
     """, wide).splitlines()[1:] == ["0 0", "True"]
 
 
-STREAM = """
-    import logging, random, resource, sys
-    import pantheon
-    from pantheon._core.memory import memwatch
-    logging.getLogger("pantheon").setLevel(logging.ERROR)
-    rng = random.Random(int(sys.argv[2]))
-    model = pantheon.load(sys.argv[1], threads=1)
-    greedy = lambda: pantheon.SamplingParams(temperature=0)
-    list(model.generate([5] * 300, greedy(), max_tokens=2))         # whatever is made once is made now
-    memwatch.trim()
-    budget = 24 << 20
-    limit = memwatch.host_memory()["anonymous"] + budget
-    memwatch.configure(limit=limit)
-    size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + budget + (8 << 20),) * 2)
-    prefill, forwards, peak = model.prefill, [], [0]
-
-    def counted(tokens, state):
-        forwards.append(len(tokens))
-        logits = prefill(tokens, state)
-        peak[0] = max(peak[0], memwatch.host_memory()["anonymous"])
-        return logits
-
-    model.prefill = counted
-    counts = {"FIT": 0, "CAPPED": 0, "DENIED": 0}
-    for i in range(200):
-        n = rng.choice([rng.randint(1, 60), rng.randint(60, 200), rng.randint(500, 8000)])
-        wanted = rng.choice([rng.randint(1, 6), rng.randint(1000, 8000)])
-        before = len(forwards)
-        try:
-            chunks = model.generate([rng.randint(3, 250) for _ in range(n)], greedy(), max_tokens=wanted,
-                                    stop=["never" * 9])
-        except pantheon.AdmissionError as e:
-            assert e.verdict.status == "DENIED" and len(forwards) == before
-            counts["DENIED"] += 1
-            continue
-        verdict = chunks.verdict
-        produced = 0
-        for chunk in chunks:
-            produced += 1
-            if produced == 6 and wanted > 6:        # long answers are reserved in full and hung up on early
-                chunks.close()
-                break
-        assert produced == min(wanted, 6) or chunk.finish_reason is not None
-        assert memwatch.read()["host_reserved"] == 0
-        counts[verdict.status] += 1
-    assert peak[0] <= limit, (peak[0], limit)
-    assert min(counts.values()) > 10, counts
-    print("done")
-"""
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_two_hundred_requests_under_a_limit(wide, seed):
-    """Sizes far over and under the budget, under a limit of the system: no allocation fails, and who is refused is
-    refused before any forward."""
-    assert child(STREAM, wide, seed) == "done\n"
-
-
 def test_the_second_waits_and_the_first_finishes(machine, model):
     list(model.generate([7] * 100, greedy(), max_tokens=2))        # from now on the work buffers are there
     need = model.admit(60, 40).need_bytes

@@ -53,8 +53,9 @@ cdef struct pn_arch_ops:
     pn_kv_type (*state_kv_type)(const pn_state *state) noexcept nogil
     size_t (*state_bytes)(const pn_state *state) noexcept nogil
     # nogil. Price of one sequence with a KV cache of this type (PN_KV_DEFAULT: the architecture's own), and of a pass
-    # over up to window tokens: fills kv_type, window, areas, state_bytes, scratch_bytes and logits_bytes of a zeroed
-    # *cost. The exact sizes of what state_new and prefill allocate.
+    # over up to window tokens: fills kv_type, window, areas, state_bytes, scratch_bytes, logits_bytes and, where
+    # it is not 0, checkpoint_bytes of a zeroed *cost. The exact sizes of what state_new, prefill and a checkpoint
+    # allocate.
     void (*cost)(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil
     # nogil. Bytes of the work buffers that the model has allocated by now.
     size_t (*work_bytes)(const pn_model *model) noexcept nogil

@@ -71,9 +71,11 @@ cdef size_t own_bytes(const pn_model *model) noexcept nogil:
 
 cdef void qwen35moe_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil:
     cdef pn_config c = kv_config(model)
+    cdef size_t conv
     kvcache_cost(&c, c.n_layer, chosen_type(model, type), cost)
     cost.max_ctx = chosen_n_ctx(model, model.config.n_ctx)
     cost.state_bytes = own_bytes(model)
+    cost.checkpoint_bytes = recurrent_floats(<const pn_qwen35moe_model *>model.weights, &conv) * sizeof(float)
 
 
 cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1:

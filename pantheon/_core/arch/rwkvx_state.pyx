@@ -40,6 +40,8 @@ cdef void rx_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) n
         elif not w.full:
             cost.row_share = w.keep_ratio
     cost.state_bytes = floats * sizeof(float) + rx_work_need(model, 1, True)
+    # A checkpoint in memory mode has rows of the memory too; such prompts are fed whole and checkpoints not taken.
+    cost.checkpoint_bytes = sizeof(int64_t) + (floats - c.n_vocab) * sizeof(float)
 
 
 cdef int rx_state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1:

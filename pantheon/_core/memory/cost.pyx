@@ -30,7 +30,8 @@ cdef uint64_t pn_cost_kv(const pn_cost *c, int n) noexcept nogil:
 
 
 cdef uint64_t pn_cost_total(const pn_cost *c, int n) noexcept nogil:
-    return pn_cost_kv(c, n) + c.state_bytes + c.scratch_bytes + c.logits_bytes
+    return (pn_cost_kv(c, n) + c.state_bytes + c.scratch_bytes + c.logits_bytes
+            + c.checkpoint_bytes * <uint64_t>max(c.n_checkpoints, 0))
 
 
 cdef uint64_t pn_cost_need(const pn_cost *c, int n) noexcept nogil:

@@ -17,6 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #define PN_NO_LIMIT ((uint64_t)1 << 60)      /* v1 writes "none" as a huge number */
 
 typedef struct pn_host_memory {
@@ -185,6 +189,13 @@ static uint64_t pn_touch_bytes(const char *setting) {
     char text[128];
     if (pn_read_file(setting, text, sizeof text) == 0 && strstr(text, "[always]")) return (uint64_t)2 << 20;
     return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Gives freed memory back to the system, where the allocator kept it. */
+static void pn_trim(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 #endif

@@ -2,9 +2,6 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-def host_memory(
-    proc: str | PathLike[str] = "/proc", cgroup: str | PathLike[str] = "/sys/fs/cgroup"
-) -> dict[str, Any] | None: ...
 def configure(
     proc: str | PathLike[str] = "/proc", cgroup: str | PathLike[str] = "/sys/fs/cgroup", limit: int | None = None
 ) -> None: ...

@@ -7,13 +7,21 @@ what was touched since is in neither number, so it is counted twice for a moment
 Where there is no /proc no thread runs: whoever decides asks psutil, under the GIL. Neither does one in a build without
 USE_THREADS: whoever decides samples.
 """
-import logging
 import os
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strncpy
 
+from pantheon._core.memory.host cimport (
+    PN_HOST_PATH,
+    host_ask_psutil,
+    host_root,
+    pn_host_memory,
+    pn_host_memory_read,
+    pn_touch_bytes,
+    pn_trim,
+)
 from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_level_of, pn_ladder_plan_from_state
 from pantheon._core.memory.state cimport pn_ladder_plan, pn_mem_level, pn_mem_state, pn_reservation
 from pantheon._core.types cimport PN_MODEL_MAX_DIES
@@ -26,14 +34,6 @@ cdef extern from "memory/seqlock.h" nogil:
     const int PN_SEQLOCK_WORDS
     void pn_seqlock_write(pn_seqlock *s, const uint64_t *words, size_t n)
     uint64_t pn_seqlock_read(pn_seqlock *s, uint64_t *words, size_t n)
-
-cdef extern from "memory/hostmem.h" nogil:
-    ctypedef struct pn_host_memory:
-        uint64_t total, avail, mem_total, mem_avail, rss, anon, limit, used
-        int version
-        char cgroup[512]
-    int pn_host_memory_read(const char *proc, const char *root, pn_host_memory *m)
-    uint64_t pn_touch_bytes(const char *setting)
 
 cdef extern from "memory/sampler.h" nogil:
     ctypedef void (*pn_sampler_tick)() noexcept nogil
@@ -58,12 +58,6 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from *:
     """
-    #ifdef __GLIBC__
-    #include <malloc.h>
-    static inline void pn_trim(void) { malloc_trim(0); }
-    #else
-    static inline void pn_trim(void) {}
-    #endif
     #if PN_USE_THREADS
     #define PN_THREADS_BUILT 1
     #else
@@ -71,10 +65,8 @@ cdef extern from *:
     #endif
     """
     const int PN_THREADS_BUILT
-    void pn_trim() nogil
 
 cdef enum:
-    PATH_MAX = 4096
     STALE_INTERVALS = 4
 
 cdef struct reservation_body:            # what pn_reservation * points to
@@ -90,8 +82,8 @@ cdef pn_seqlock published
 cdef pn_mem_state current                # the writer's own copy of what is published
 cdef reservation_body *reservations
 cdef uint64_t memory_limit               # the user's, of what is not backed by files; 0: none
-cdef char proc_root[PATH_MAX]
-cdef char cgroup_root[PATH_MAX]
+cdef char proc_root[PN_HOST_PATH]
+cdef char cgroup_root[PN_HOST_PATH]
 cdef pn_die_source die_source
 cdef uint64_t page_bytes
 cdef bint has_proc                       # else psutil has the numbers
@@ -149,26 +141,13 @@ cdef void tick() noexcept nogil:
     take(&m)
 
 
-cdef void ask_psutil(pn_host_memory *m) noexcept with gil:
-    memset(m, 0, sizeof(pn_host_memory))
-    try:
-        import psutil
-
-        memory = psutil.virtual_memory()
-        m.total = m.mem_total = memory.total
-        m.avail = m.mem_avail = memory.available
-        m.rss = m.anon = psutil.Process().memory_info().rss
-    except Exception as e:
-        logging.getLogger("pantheon").debug("memory of this system is unknown: %s", e)
-
-
 cdef void sample_and_keep_lock() noexcept nogil:
     cdef pn_host_memory m
     if has_proc:
         pn_sampler_lock(&sampler)
         tick()
     else:
-        ask_psutil(&m)                   # before the lock: who holds the GIL may be waiting for it
+        host_ask_psutil(&m)                   # before the lock: who holds the GIL may be waiting for it
         pn_sampler_lock(&sampler)
         count_touched()
         take(&m)
@@ -294,58 +273,26 @@ cdef void in_child() noexcept nogil:
 
 # ---- Python face -----------------------------------------------------------------------------------------------------
 
-cdef int set_root(char *to, path, str name) except -1:
-    cdef bytes raw = os.fsencode(path)
-    if b"\0" in raw or len(raw) >= PATH_MAX:
-        raise ValueError(f"{name} is {path!r}, not a path below {<int>PATH_MAX} bytes")
-    strncpy(to, raw, PATH_MAX)
-    return 0
-
-
-cdef dict host_dict(const pn_host_memory *m):
-    return {"total": m.total, "available": m.avail, "mem_total": m.mem_total, "mem_available": m.mem_avail,
-            "rss": m.rss, "anonymous": m.anon, "cgroup_limit": m.limit if m.version else None,
-            "cgroup_used": m.used if m.version else None, "cgroup_version": m.version or None,
-            "cgroup": os.fsdecode(<bytes>m.cgroup) if m.version else None}
-
-
-def host_memory(proc="/proc", cgroup="/sys/fs/cgroup"):
-    """What these trees say of this process's memory, as a dict; None when there is no meminfo.
-
-    total, available: bytes, the container's where it is tighter; mem_total, mem_available: the machine's; rss,
-    anonymous: this process's; cgroup_limit, cgroup_used (without page cache), cgroup_version, cgroup: the group that
-    leaves least, None without a limit.
-    """
-    cdef pn_host_memory m
-    cdef char p[PATH_MAX]
-    cdef char c[PATH_MAX]
-    set_root(p, proc, "proc")
-    set_root(c, cgroup, "cgroup")
-    if pn_host_memory_read(p, c, &m) != 0:
-        return None
-    return host_dict(&m)
-
-
 def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
     """Where memwatch reads, and how much memory this process may take: limit bytes that are not backed by files.
 
     Samples at once. ValueError naming the argument and its range.
     """
     global memory_limit, has_proc
-    cdef char p[PATH_MAX]
-    cdef char c[PATH_MAX]
+    cdef char p[PN_HOST_PATH]
+    cdef char c[PN_HOST_PATH]
     if limit is not None and not 1 <= limit <= 2**62:
         raise ValueError(f"memory limit is {limit}, not in 1..{2**62} bytes")
-    set_root(p, proc, "proc")
-    set_root(c, cgroup, "cgroup")
+    host_root(p, proc, "proc")
+    host_root(c, cgroup, "cgroup")
     cdef uint64_t new_limit = limit or 0
     cdef bint proc_there = os.path.exists(os.path.join(proc, "meminfo"))
     with nogil:
         pn_sampler_lock(&sampler)
         memory_limit = new_limit
         has_proc = proc_there
-        strncpy(proc_root, p, PATH_MAX)
-        strncpy(cgroup_root, c, PATH_MAX)
+        strncpy(proc_root, p, PN_HOST_PATH)
+        strncpy(cgroup_root, c, PN_HOST_PATH)
         pn_sampler_unlock(&sampler)
         pn_memwatch_sample()
 
@@ -446,6 +393,6 @@ assert sizeof(pn_mem_state) // sizeof(uint64_t) <= PN_SEQLOCK_WORDS
 pn_sampler_init(&sampler, tick)
 pthread_atfork(before_fork, after_fork, in_child)
 page_bytes = pn_touch_bytes("/sys/kernel/mm/transparent_hugepage/enabled")
-set_root(proc_root, "/proc", "proc")
-set_root(cgroup_root, "/sys/fs/cgroup", "cgroup")
+host_root(proc_root, "/proc", "proc")
+host_root(cgroup_root, "/sys/fs/cgroup", "cgroup")
 has_proc = os.path.exists("/proc/meminfo")

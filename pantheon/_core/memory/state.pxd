@@ -64,9 +64,11 @@ cdef struct pn_cost:                     # the price of one sequence
     int rows_max                         # most rows; 0: any
     int n_areas
     pn_cost_area areas[PN_COST_AREAS]    # what grows per token: KV
-    uint64_t state_bytes                 # what is fixed per sequence: arena, recurrent and conv state, checkpoints
+    uint64_t state_bytes                 # what is fixed per sequence: arena, recurrent and conv state
     uint64_t scratch_bytes               # work buffers of a prefill pass, shared by the model's sequences
     uint64_t logits_bytes
+    uint64_t checkpoint_bytes            # of one checkpoint of a recurrent state; 0: going back is truncating
+    int n_checkpoints                    # that the request takes
     uint64_t held_bytes                  # of all that, already touched by the state that goes on
     uint64_t scratch_held                # already allocated by the model
     int n_dies                           # dies that hold a part of the sequence
@@ -79,6 +81,8 @@ cdef struct pn_request:
     int n_ctx                            # positions that the state is to have; 0: as many as asked for
     int window                           # most tokens of one prefill call; 0: as many as the model takes
     pn_kv_type kv_type                   # PN_KV_DEFAULT: left open
+    int n_checkpoints                    # checkpoints that it will take, at least 0
+    bint quiet                           # no log line: the caller asks more than once for the same work
     uint64_t reclaimable_bytes           # what the caller would free first: evicted cache entries, unloaded models
     const pn_state *state                # the sequence that goes on, borrowed; NULL: a new one
 

@@ -1,0 +1,80 @@
+"""The architectures that this version runs, one line each (see registry.pxd for the contract)."""
+from pantheon._core.arch.llama cimport pn_llama_ops
+from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.phi cimport pn_phi_ops
+from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
+from pantheon._core.arch.rwkvx cimport pn_rwkvx_ops
+from pantheon._core.types cimport (
+    PN_ARCH_BITNET,
+    PN_ARCH_BITNET_25,
+    PN_ARCH_BITNET_B158,
+    PN_ARCH_COUNT,
+    PN_ARCH_LLAMA,
+    PN_ARCH_MISTRAL,
+    PN_ARCH_MIXTRAL,
+    PN_ARCH_PHI2,
+    PN_ARCH_PHI3,
+    PN_ARCH_QWEN2,
+    PN_ARCH_QWEN2MOE,
+    PN_ARCH_QWEN3,
+    PN_ARCH_QWEN3MOE,
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
+    PN_ROPE_NEOX,
+    PN_ROPE_NORM,
+    pn_arch,
+    pn_forward_fn,
+    pn_model,
+    pn_state,
+)
+
+cdef pn_arch_ops registry[PN_ARCH_COUNT]
+registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
+registry[1] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
+registry[2] = pn_llama_ops(b"qwen2", PN_ARCH_QWEN2, PN_ROPE_NEOX)
+registry[3] = pn_llama_ops(b"qwen3", PN_ARCH_QWEN3, PN_ROPE_NEOX)
+registry[4] = pn_llama_ops(b"mixtral", PN_ARCH_MIXTRAL, PN_ROPE_NORM)
+registry[5] = pn_llama_ops(b"qwen2moe", PN_ARCH_QWEN2MOE, PN_ROPE_NEOX)
+registry[6] = pn_llama_ops(b"qwen3moe", PN_ARCH_QWEN3MOE, PN_ROPE_NEOX)
+registry[7] = pn_phi_ops(b"phi2", PN_ARCH_PHI2)
+registry[8] = pn_phi_ops(b"phi3", PN_ARCH_PHI3)
+registry[9] = pn_llama_ops(b"bitnet", PN_ARCH_BITNET, PN_ROPE_NEOX)
+registry[10] = pn_llama_ops(b"bitnet-b1.58", PN_ARCH_BITNET_B158, PN_ROPE_NEOX)
+registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
+registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
+registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
+registry[14] = pn_rwkvx_ops()
+
+
+cdef inline int row(pn_arch arch) noexcept nogil:
+    return <int>arch
+
+
+cdef const pn_arch_ops *ops_named(str name) noexcept:
+    cdef int i
+    for i in range(PN_ARCH_COUNT):
+        if registry[i].name.decode() == name:
+            return &registry[i]
+    return NULL
+
+
+cdef const pn_arch_ops *ops_of(const pn_model *model) noexcept nogil:
+    return &registry[row(model.config.arch)]
+
+
+cdef const pn_arch_ops *ops_of_state(const pn_state *state) noexcept nogil:
+    return &registry[row(state.config.arch)]
+
+
+cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
+    return registry[row(arch)].forward if 0 <= row(arch) < PN_ARCH_COUNT else NULL
+
+
+cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
+    return ops_of(model).name
+
+
+def architectures():
+    """Names of the architectures that this version runs."""
+    cdef int i
+    return [registry[i].name.decode() for i in range(<int>PN_ARCH_COUNT)]

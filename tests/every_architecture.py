@@ -1,0 +1,56 @@
+"""A model of every architecture in the registry, for tests of what holds for all of them."""
+from pathlib import Path
+
+import gguf
+import numpy as np
+import rwkv_models
+
+TESTS = Path(__file__).resolve().parent
+FIXTURES = sorted((TESTS / "fixtures/tiny").glob("*.gguf")) + sorted(
+    path.parent for path in (TESTS / "fixtures/hf").glob("*/config.json"))
+BITNETS = ("bitnet", "bitnet-b1.58", "bitnet-25")
+NAMES = (*(path.stem for path in FIXTURES), *BITNETS, *sorted(rwkv_models.RECIPES))
+
+
+def model_path(name, folder, monkeypatch):
+    """Path of the model called so, made in folder where it is no fixture; RWKV-X reads the environment."""
+    for path in FIXTURES:
+        if path.stem == name:
+            return path
+    if name in BITNETS:
+        return _bitnet(folder / f"{name}.gguf", name)
+    recipe = rwkv_models.RECIPES[name]
+    for key, value in (("RWKVX_KEEP_TOKENS", recipe.keep_tokens), ("RWKVX_KEEP_RATIO", recipe.keep_ratio)):
+        monkeypatch.delenv(key, raising=False)
+        if value is not None:
+            monkeypatch.setenv(key, str(value))
+    rwkv_models.write(recipe, folder / f"{name}.safetensors", None)
+    return folder / f"{name}.safetensors"
+
+
+def _bitnet(path, arch):
+    """Two layers of F32 weights, heads of 64: wide enough for quantised caches."""
+    n_embd, n_ff, n_head, n_kv_head, head_dim, n_vocab = 128, 256, 2, 1, 64, 40
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_block_count(2)
+    writer.add_context_length(256)
+    writer.add_embedding_length(n_embd)
+    writer.add_feed_forward_length(n_ff)
+    writer.add_head_count(n_head)
+    writer.add_head_count_kv(n_kv_head)
+    writer.add_layer_norm_rms_eps(1e-5)
+    rng = np.random.default_rng(6)
+    shapes = {"token_embd": (n_vocab, n_embd), "output_norm": (n_embd,)}
+    for i in range(2):
+        q, kv = n_head * head_dim, n_kv_head * head_dim
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in {
+            "attn_norm": (n_embd,), "ffn_norm": (n_embd,), "attn_sub_norm": (q,), "ffn_sub_norm": (n_ff,),
+            "attn_q": (q, n_embd), "attn_k": (kv, n_embd), "attn_v": (kv, n_embd), "attn_output": (n_embd, q),
+            "ffn_gate": (n_ff, n_embd), "ffn_up": (n_ff, n_embd), "ffn_down": (n_embd, n_ff)}.items()}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", rng.standard_normal(shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
