@@ -15,6 +15,7 @@ SOURCES = sorted(p for p in (ROOT / "pantheon").rglob("*") if p.suffix in (".py"
 UPPER = {
     "_core": ("text", "generate", "serve", "cli", "hub", "cuda"),
     "text": ("generate", "serve", "cli", "hub"),
+    "convert": ("generate", "serve", "cli", "hub"),
     "hub.py": ("text", "generate", "serve", "cli", "_core"),
     "generate.py": ("serve", "cli", "hub"),
     "bench.py": ("serve", "cli", "hub"),

@@ -1,7 +1,9 @@
 """Makes the tiny Hugging Face models of the tests: tests/fixtures/hf/<name>/ and its golden.npz.
 
-    python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0
-    /tmp/tiny/bin/python tools/make_hf_models.py
+    python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 .
+    /tmp/tiny/bin/python tools/make_hf_models.py [NAME ...]
+
+Models with tokenizers, for the tests of `pantheon convert`, are in tests/fixtures/convert.
 
 Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer; or, for
 `multimodal`, the way that the published Qwen3.5 files are: stacked experts, the text model inside of another one, and
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,17 +24,16 @@ import numpy as np
 import torch
 import transformers.integrations.bitnet as bitnet
 from safetensors.torch import save_file
-from tiny import reference, vocabulary
+from tiny import reference
+from tiny.hf_tokenizer import save_tokenizer
 from tiny.qwen35 import config as qwen35_config
 from tiny.recipes import RECIPES
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BitNetConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 torch._dynamo.config.disable = True
 
-OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "hf"
+OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 BORDER = 2e-5  # distance to the border between two codes: several times the error of float32
-N_TOKENS = 96
 
 
 def _sizes(**changes) -> dict:
@@ -61,6 +63,8 @@ class Model:
     changes: dict = field(default_factory=dict)  # of config.json after saving: other spellings of the same
     short: int = 0  # LongRoPE: positions of the short factors
     multimodal: bool = False
+    group: str = "hf"
+    n_tokens: int = 96
 
 
 TINY = {recipe.name: recipe.config for recipe in RECIPES}  # the same models as in GGUF, with other weights
@@ -89,30 +93,13 @@ MODELS = [
     Model("bitnet-online", BitNetConfig(**_sizes(intermediate_size=36, hidden_act="relu2")), 37,
           torch.bfloat16, ternary={"linear_class": "autobitlinear", "quantization_mode": "online"}),
 ]
+CONVERTED = ("mixtral", "qwen2moe", "qwen3moe", "phi2", "phi3-longrope", "qwen35", "qwen35moe")
+MODELS += [Model(recipe.name, recipe.config, recipe.seed, torch.bfloat16, tokenizer=True, group="convert", n_tokens=24)
+           for recipe in RECIPES if recipe.name in CONVERTED]
 
 
 def prompt(model: Model) -> np.ndarray:
-    return np.random.default_rng(1000 + model.seed).integers(3, model.config.vocab_size, size=N_TOKENS, dtype=np.int32)
-
-
-def save_tokenizer(folder: Path) -> None:
-    """The byte-level vocabulary of the GGUF fixtures as tokenizer.json, with a post-processor that adds BOS."""
-    texts = vocabulary.tokens()
-    n = len(vocabulary.CONTROL)
-    tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(texts) if i >= n},
-                                     [tuple(m.split(" ")) for m in vocabulary.MERGES]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    bos = vocabulary.CONTROL[vocabulary.BOS]
-    tokenizer.post_processor = processors.TemplateProcessing(f"{bos} $A", special_tokens=[(bos, vocabulary.BOS)])
-    data = json.loads(tokenizer.to_str())
-    data["added_tokens"] = [
-        {"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-         "special": True} for i, text in enumerate(vocabulary.CONTROL)]
-    (folder / "tokenizer.json").write_text(json.dumps(data, ensure_ascii=False))
-    (folder / "tokenizer_config.json").write_text(json.dumps({
-        "bos_token": bos, "eos_token": {"content": vocabulary.CONTROL[vocabulary.EOS], "special": True}}))
-    (folder / "chat_template.jinja").write_text(vocabulary.CHAT_TEMPLATE)
+    return np.random.default_rng(1000 + model.seed).integers(3, model.config.vocab_size, size=model.n_tokens, dtype=np.int32)
 
 
 def save_ternary(model: Model, net: torch.nn.Module, folder: Path) -> None:
@@ -182,7 +169,7 @@ def border_distance(net: torch.nn.Module, tokens: np.ndarray) -> float:
 
 
 def make(model: Model) -> None:
-    folder = OUT / model.name
+    folder = OUT / model.group / model.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if model.ternary is None:
@@ -222,4 +209,5 @@ def make(model: Model) -> None:
 
 if __name__ == "__main__":
     for each in MODELS:
-        make(each)
+        if len(sys.argv) == 1 or each.name in sys.argv[1:]:
+            make(each)

@@ -1,6 +1,6 @@
 """Makes the tiny golden models: tests/fixtures/tiny/<name>.gguf, <name>.npz and manifest.json.
 
-    python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0
+    python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 .
     /tmp/tiny/bin/python tools/make_tiny_models.py [NAME ...]
 
 Each model is a seeded Hugging Face model in float32, eager attention. An .npz holds `tokens` (96,) int32 and `logits`
@@ -50,8 +50,7 @@ def make(recipe: Recipe) -> dict:
     """Writes the files of one recipe and returns its entry of the manifest."""
     model = reference.build(recipe.config)
     reference.draw_weights(model, recipe.seed)
-    is_qwen35 = recipe.arch.startswith("qwen35")
-    data, blocks = ({}, {}) if is_qwen35 else convert.quantise(model, recipe)
+    data, blocks = convert.quantise(model, recipe)
     tokens = reference.prompt(recipe)
     logits = reference.logits(model, tokens)
     arrays = {"tokens": tokens, "logits": logits}
@@ -72,10 +71,7 @@ def make(recipe: Recipe) -> dict:
     if recipe.short:
         arrays["short_logits"] = reference.logits(model, tokens[:recipe.short])
         entry["short"] = recipe.short
-    if is_qwen35:
-        qwen35.write(model, recipe, OUT / entry["file"])
-    else:
-        convert.write(model, recipe, data, OUT / entry["file"])
+    convert.write(model, recipe, data, OUT / entry["file"], qwen35.mtp_block(recipe) if recipe.n_mtp else None)
     np.savez_compressed(OUT / f"{recipe.name}.npz", **arrays)
     return entry
 

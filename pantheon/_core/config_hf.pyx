@@ -366,3 +366,12 @@ cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
     if kind == "bitlinear":
         return PN_TERNARY_DIVIDE
     return PN_TERNARY_ONLINE if mode == "online" else PN_TERNARY_MULTIPLY
+
+
+RULES = {PN_TERNARY_NONE: "none", PN_TERNARY_DIVIDE: "divide", PN_TERNARY_MULTIPLY: "multiply",
+         PN_TERNARY_ONLINE: "online"}
+
+
+def ternary_rule(dict config not None, str path not None):
+    """How the matrices of the layers are stored: "none" (as floats), or the name of a ternary rule."""
+    return RULES[hf_ternary_rule(config, path)]

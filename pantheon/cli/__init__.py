@@ -14,7 +14,7 @@ from typing import NoReturn
 from pantheon.cli.errors import UsageError, describe
 from pantheon.cli.options import ArgumentParser
 
-COMMANDS = ("run", "chat", "info", "bench", "doctor", "pull")
+COMMANDS = ("run", "chat", "info", "bench", "doctor", "pull", "convert")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -24,14 +24,14 @@ from pantheon.text.vocab import MAX_TOKENS, PREFIX, TokenType, Vocab, byte_value
 
 log = logging.getLogger("pantheon")
 
-_JSON_LIMITS = {"max_depth": 64, "max_items": 1 << 25, "max_bytes": 256 << 20}
+JSON_LIMITS = {"max_depth": 64, "max_items": 1 << 25, "max_bytes": 256 << 20}
 _SPACE = "\u2581"
 _BLANKS = " \t\n\v\f\r"
 
 
 def load_tokenizer(folder: str, n_vocab: int) -> Tokenizer:
     """The tokenizer of a model folder. n_vocab: width of the logits. ValueError naming the file, or OSError."""
-    settings = _Settings(Path(folder))
+    settings = FolderSettings(Path(folder))
     if (settings.folder / "tokenizer.json").exists():
         return HFTokenizer(settings, n_vocab)
     path = settings.folder / "tokenizer.model"
@@ -40,7 +40,7 @@ def load_tokenizer(folder: str, n_vocab: int) -> Tokenizer:
     raise ValueError(f"{folder}: there is no tokenizer.json and no tokenizer.model")
 
 
-class _Settings:
+class FolderSettings:
     """What the small JSON files of a folder say about its tokenizer; a missing file says nothing."""
 
     def __init__(self, folder: Path):
@@ -81,18 +81,29 @@ class _Settings:
                 return found
         return None
 
-    def chat_template(self) -> str | None:
-        """chat_template.jinja, or that of tokenizer_config.json: a string, or a list of named ones."""
-        path = self.folder / "chat_template.jinja"
-        if path.exists():
+    def chat_templates(self) -> dict[str, str]:
+        """Templates by name: those of tokenizer_config.json, then chat_template.jinja as "default" and the files of
+        additional_chat_templates. One without a name is "default"."""
+        found: dict[str, str] = {}
+        value = self.tokenizer.get("chat_template")
+        for entry in value if isinstance(value, list) else [{"name": "default", "template": value}]:
+            name, text = (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else (None, None)
+            if isinstance(name, str) and isinstance(text, str):
+                found[name] = text
+        more = sorted((self.folder / "additional_chat_templates").glob("*.jinja"))
+        for path in [self.folder / "chat_template.jinja", *more]:
+            if not path.exists():
+                continue
             if path.stat().st_size > 1 << 24:
                 raise ValueError(f"{path}: {path.stat().st_size} bytes are too many for a chat template")
-            return path.read_text(encoding="utf-8", errors="replace")
-        value = self.tokenizer.get("chat_template")
-        if isinstance(value, list):
-            named = {t.get("name"): t.get("template") for t in value if isinstance(t, dict)}
-            value = named.get("default", next(iter(named.values()), None))
-        return value if isinstance(value, str) else None
+            name = "default" if path.parent == self.folder else path.stem
+            found[name] = path.read_text(encoding="utf-8", errors="replace")
+        return found
+
+    def chat_template(self) -> str | None:
+        """The template that is used where none is named."""
+        named = self.chat_templates()
+        return named.get("default", next(iter(named.values()), None))
 
 
 class _Codec:
@@ -107,15 +118,15 @@ class _Codec:
         self._first = _backend(data, path)
         self._later = self._first
         later = copy.deepcopy({k: v for k, v in data.items() if k == "pre_tokenizer"})
-        if any([_set_never(m) for m in _parts(later.get("pre_tokenizer"), "Metaspace")]):
+        if any([_set_never(m) for m in parts_of(later.get("pre_tokenizer"), "Metaspace")]):
             self._later = _backend({**data, **later}, path)
-        kinds = {part.get("type") for part in _parts(data.get("decoder"))}
-        self._bytes = "ByteLevel" in kinds
-        if not self._bytes and not kinds & {"ByteFallback", "Metaspace"}:
+        kinds = {part.get("type") for part in parts_of(data.get("decoder"))}
+        self.byte_level = "ByteLevel" in kinds
+        if not self.byte_level and not kinds & {"ByteFallback", "Metaspace"}:
             raise ValueError(f"{path}: the decoder is neither byte-level nor that of SentencePiece")
-        schemes = {m.get("prepend_scheme", "always") for m in _parts(data.get("pre_tokenizer"), "Metaspace")}
-        prepends = bool(list(_parts(data.get("normalizer"), "Prepend"))) or bool(schemes - {"never"})
-        self.add_space_prefix = prepends and not self._bytes
+        schemes = {m.get("prepend_scheme", "always") for m in parts_of(data.get("pre_tokenizer"), "Metaspace")}
+        prepends = bool(list(parts_of(data.get("normalizer"), "Prepend"))) or bool(schemes - {"never"})
+        self.add_space_prefix = prepends and not self.byte_level
         self.add_bos = False
         self.control: frozenset[int] = frozenset()
 
@@ -132,7 +143,7 @@ class _Codec:
         return ids
 
     def piece(self, text: bytes, kind: int) -> bytes:
-        return ByteBPE.piece(text, kind) if self._bytes else ScoredBPE.piece(text, kind)
+        return ByteBPE.piece(text, kind) if self.byte_level else ScoredBPE.piece(text, kind)
 
     def surrounding(self) -> tuple[list[int], list[int]]:
         """Ids that the post-processor puts before and after a text."""
@@ -147,9 +158,9 @@ class _Codec:
 class HFTokenizer(Tokenizer):
     """The tokenizer of tokenizer.json; see Tokenizer for its attributes and methods."""
 
-    def __init__(self, settings: _Settings, n_vocab: int):
+    def __init__(self, settings: FolderSettings, n_vocab: int):
         path = settings.folder / "tokenizer.json"
-        data = read_json(path, **_JSON_LIMITS)
+        data = read_json(path, **JSON_LIMITS)
         codec = _Codec(data, path)
         texts, types, strips = _tokens(data, path)
         before, after = codec.surrounding()
@@ -170,6 +181,11 @@ class HFTokenizer(Tokenizer):
         self._setup(_with_eos(vocab, settings), codec)
         codec.control = self._special_ids
         self._strips = strips
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether tokens spell bytes, as GPT-2's do; else they spell text as SentencePiece's do."""
+        return self._codec.byte_level
 
     def _encode(self, text: str, control) -> list[int]:
         items = self._specials.split(text, control)
@@ -200,7 +216,7 @@ def _backend(data: dict[str, Any], path: Path) -> _Backend:
     return backend
 
 
-def _parts(node: Any, kind: str | None = None):
+def parts_of(node: Any, kind: str | None = None):
     """A normalizer, pre-tokenizer or decoder and, of a sequence, its members; only those of a kind."""
     if not isinstance(node, dict):
         return
@@ -208,7 +224,7 @@ def _parts(node: Any, kind: str | None = None):
         yield node
     for key in ("normalizers", "pretokenizers", "decoders"):
         for child in node.get(key) or []:
-            yield from _parts(child, kind)
+            yield from parts_of(child, kind)
 
 
 def _set_never(metaspace: dict[str, Any]) -> bool:
@@ -257,7 +273,7 @@ def _merges(data: dict[str, Any]) -> list[bytes] | None:
     return [m.encode("utf-8", "surrogatepass") for m in joined]
 
 
-def _metadata(settings: _Settings, texts: list[bytes], types: list[int]) -> dict[str, Any]:
+def _metadata(settings: FolderSettings, texts: list[bytes], types: list[int]) -> dict[str, Any]:
     """The tokenizer as the keys of a GGUF file would say it; absent keys are left out."""
     by_text: dict[bytes, int] = {}
     for i, text in enumerate(texts):
@@ -285,13 +301,13 @@ def _metadata(settings: _Settings, texts: list[bytes], types: list[int]) -> dict
     return {key: value for key, value in keys.items() if value is not None}
 
 
-def _with_eos(vocab: Vocab, settings: _Settings) -> Vocab:
+def _with_eos(vocab: Vocab, settings: FolderSettings) -> Vocab:
     """The vocabulary, ending a generation at every id that the model's configuration names too."""
     named = {i for i in settings.eos_ids() if 0 <= i < vocab.n_tokens}
     return replace(vocab, eog_ids=vocab.eog_ids | named)
 
 
-def _from_spm(path: Path, settings: _Settings, n_vocab: int) -> Tokenizer:
+def _from_spm(path: Path, settings: FolderSettings, n_vocab: int) -> Tokenizer:
     """A tokenizer.model, with the tokens that tokenizer_config.json adds behind its own."""
     model = read_spm_model(path)
     texts, types, scores = list(model.texts), list(model.types), list(model.scores)

@@ -32,12 +32,15 @@ class Peer:
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(self.vocab)
         self.context = None
 
-    def start(self, n_ctx: int, n_batch: int, threads: int) -> None:
-        """Makes the context; the cache is f16."""
+    def start(self, n_ctx: int, n_batch: int, threads: int, exact: bool = False) -> None:
+        """Makes the context; the cache is f16. `exact`: it is f32, and attention has no kernel that rounds to f16."""
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = n_batch
         params.n_threads = params.n_threads_batch = threads
+        if exact:
+            params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = llama_cpp.llama_init_from_model(self.model, params)
         if not self.context:
             raise RuntimeError(f"llama.cpp makes no context of {n_ctx} positions")

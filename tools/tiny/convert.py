@@ -1,12 +1,16 @@
-"""A Hugging Face model in memory -> a GGUF file: names, the row order of q and k for `llama`, keys, tensor types."""
+"""A Hugging Face model in memory -> a GGUF file, by the rules of `pantheon convert`, in the types of a recipe."""
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import gguf
 import numpy as np
 import torch
+
+from pantheon.convert import Layout, lay_out
+from pantheon.convert.hyper import Hyper, read_hyper
+from pantheon.convert.keys import add_keys, hyper_keys
+from pantheon.convert.pieces import Output, SourceTensor
 
 from . import vocabulary
 from .blocks import encode, input_block
@@ -14,56 +18,21 @@ from .recipes import Recipe
 
 Q = gguf.GGMLQuantizationType
 
-PARTS = {  # of a layer
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm",
-    "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",  # Phi-3
-    "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",  # Phi-2
-}
-TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
-       "model.final_layernorm": "output_norm"}
+
+def laid_out(model: torch.nn.Module, recipe: Recipe) -> tuple[Layout, Hyper]:
+    """The tensors of the model's file, F32 views of its parameters."""
+    h = read_hyper(model.config.to_dict() | {"architectures": [type(model).__name__]}, recipe.name)
+    source = {}
+    for name, parameter in model.state_dict().items():
+        array = np.ascontiguousarray(parameter.numpy(), np.float32)
+        source[name] = SourceTensor(name, "F32", array.shape, array.reshape(-1).view(np.uint8))
+    return lay_out(source, h, recipe.name)[0], h
 
 
-def gguf_name(module: str) -> str:
-    """'model.layers.0.self_attn.q_proj' -> 'blk.0.attn_q'."""
-    if module in TOP:
-        return TOP[module]
-    _, _, layer, part = module.split(".", 3)
-    return f"blk.{layer}.{PARTS[part]}"
-
-
-def head_dim(config) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-
-
-def interleave(rows: np.ndarray, n_head: int) -> np.ndarray:
-    """Rows of a q or k projection (weight or bias) from rotate-half to interleaved pairs: 2p + t <- t * D/2 + p."""
-    half = rows.shape[0] // n_head // 2
-    return rows.reshape(n_head, 2, half, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def rope_freqs(config) -> np.ndarray:
-    """Llama-3 scaling as divisors of the frequencies, (head_dim / 2,) float32."""
-    rope = config.rope_parameters
-    scale, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
-    original = rope["original_max_position_embeddings"]
-    divisors = []
-    for p in range(head_dim(config) // 2):
-        wavelength = 2 * math.pi * rope["rope_theta"] ** (2 * p / head_dim(config))
-        if wavelength < original / high:
-            divisors.append(1.0)
-        elif wavelength > original / low:
-            divisors.append(scale)
-        else:
-            t = (original / wavelength - low) / (high - low)
-            divisors.append(1 / ((1 - t) / scale + t))
-    return np.array(divisors, dtype=np.float32)
+def gguf_names(layout: Layout) -> dict[str, str]:
+    """Module of a matrix -> name in the file, both without suffix."""
+    return {output.pieces[0].source.removesuffix(".weight"): output.name.removesuffix(".weight")
+            for output in layout.outputs if output.name != "output.weight" or not layout.h.tied}
 
 
 def _type_of(recipe: Recipe, name: str) -> Q:
@@ -105,6 +74,7 @@ def quantise(model: torch.nn.Module, recipe: Recipe) -> tuple[dict[str, np.ndarr
     each module.
     """
     rng = np.random.default_rng(2000 + recipe.seed)
+    names = gguf_names(laid_out(model, recipe)[0])
     data, blocks = {}, {}
     for module_name, module in model.named_modules():
         if module_name.endswith(".experts"):
@@ -114,9 +84,7 @@ def quantise(model: torch.nn.Module, recipe: Recipe) -> tuple[dict[str, np.ndarr
             blocks |= {f"{module_name}.{part}": block for part, block in expert_blocks.items()}
         if not isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
             continue
-        name = gguf_name(module_name)
-        if name == "output" and model.config.tie_word_embeddings:
-            name = "token_embd"
+        name = names.get(module_name, "token_embd")  # a tied head has no tensor of its own
         kind = _type_of(recipe, name)
         if name not in data and kind != Q.F32:
             data[name], values = encode(module.weight.detach().numpy(), kind, rng)
@@ -126,122 +94,46 @@ def quantise(model: torch.nn.Module, recipe: Recipe) -> tuple[dict[str, np.ndarr
     return data, blocks
 
 
-def _write_keys(writer: gguf.GGUFWriter, recipe: Recipe) -> None:
-    config, arch = recipe.config, recipe.arch
-    rope = config.rope_parameters
-    keys = {
-        "context_length": config.max_position_embeddings,
-        "embedding_length": config.hidden_size,
-        "block_count": config.num_hidden_layers,
-        "feed_forward_length": config.intermediate_size,
-        "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
-        "attention.key_length": head_dim(config),
-        "attention.value_length": head_dim(config),
-        "rope.dimension_count": int(head_dim(config) * rope.get("partial_rotary_factor", 1.0)),
-        "rope.freq_base": float(rope["rope_theta"]),
-        "vocab_size": config.vocab_size,
-    }
-    if arch == "phi2":
-        keys["attention.layer_norm_epsilon"] = float(config.layer_norm_eps)
-    else:
-        keys["attention.layer_norm_rms_epsilon"] = float(config.rms_norm_eps)
-    n_experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
-    if n_experts:
-        keys["expert_count"] = n_experts
-        keys["expert_used_count"] = config.num_experts_per_tok
-    if arch in ("qwen2moe", "qwen3moe"):
-        keys["expert_feed_forward_length"] = config.moe_intermediate_size
-    if arch == "qwen2moe":
-        keys["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
-        if config.norm_topk_prob:
-            keys["expert_weights_norm"] = True
-    if getattr(config, "sliding_window", None):
-        keys["attention.sliding_window"] = config.sliding_window
-    if rope["rope_type"] in ("linear", "yarn"):
-        keys["rope.scaling.type"] = rope["rope_type"]
-        keys["rope.scaling.factor"] = float(rope["factor"])
-    if rope["rope_type"] == "yarn":
-        keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
-        for beta in ("beta_fast", "beta_slow"):
-            if beta in rope:
-                keys[f"rope.scaling.yarn_{beta}"] = float(rope[beta])
-    if rope["rope_type"] == "longrope":  # the factors are tensors; no type is written
-        original = config.original_max_position_embeddings
-        stretch = config.max_position_embeddings / original
-        keys["rope.scaling.original_context_length"] = original
-        keys["rope.scaling.attn_factor"] = math.sqrt(1 + math.log(stretch) / math.log(original))
-    for key, value in keys.items():
-        if key in recipe.omit:
-            continue
-        if isinstance(value, bool):
-            writer.add_bool(f"{arch}.{key}", value)
-        elif isinstance(value, str):
-            writer.add_string(f"{arch}.{key}", value)
-        elif isinstance(value, float):
-            writer.add_float32(f"{arch}.{key}", value)
-        else:
-            writer.add_uint32(f"{arch}.{key}", value)
+def _entry(output: Output, recipe: Recipe, data: dict[str, np.ndarray]) -> tuple[np.ndarray, Q]:
+    name = output.name.removesuffix(".weight")
+    if output.kind == "float" or name not in data:
+        return output.values(), Q.F32
+    order = output.pieces[0].rows if len(output.shape) == 2 else None
+    return data[name] if order is None else data[name][order], _type_of(recipe, name)
 
 
-def _expert_entries(experts: torch.nn.Module, layer: str, recipe: Recipe,
-                    data: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, Q]]:
-    """Tensors of the experts of one layer, in the recipe's spelling."""
-    parts = expert_tensors(experts)
-    if recipe.experts == "split":
-        return {f"{layer}.ffn_{part}.{e}.weight": (weight, Q.F32)
-                for part, weights in parts.items() for e, weight in enumerate(weights)}
-    if recipe.experts == "fused":
-        fused = np.concatenate([parts["gate"], parts["up"]], axis=1)
-        return {f"{layer}.ffn_gate_up_exps.weight": (fused, Q.F32),
-                f"{layer}.ffn_down_exps.weight": (parts["down"], Q.F32)}
-    names = {part: f"{layer}.ffn_{part}_exps" for part in parts}
-    return {f"{names[part]}.weight": (data.get(names[part], weight), _type_of(recipe, names[part]))
-            for part, weight in parts.items()}
-
-
-def write(model: torch.nn.Module, recipe: Recipe, data: dict[str, np.ndarray], path: Path) -> None:
-    """Writes the file. `data` is what `quantise` returned; every other tensor is stored as F32."""
-    config = recipe.config
-    tensors: dict[str, tuple[np.ndarray, Q]] = {}
-    for parameter_name, parameter in model.state_dict().items():
-        if ".experts." in parameter_name:
-            continue
-        module_name, suffix = parameter_name.rsplit(".", 1)
-        name = gguf_name(module_name)
-        if name == "output" and config.tie_word_embeddings:
-            continue
-        is_matrix = suffix == "weight" and parameter.ndim == 2
-        array, kind = parameter.numpy().astype(np.float32), Q.F32
-        if is_matrix and name in data:
-            array, kind = data[name], _type_of(recipe, name)
-        if recipe.arch == "llama" and name.endswith((".attn_q", ".attn_k")):
-            n_head = config.num_attention_heads if name.endswith("_q") else config.num_key_value_heads
-            array = interleave(array, n_head)
-        if name.endswith("ffn_gate_inp_shexp"):
-            array = array[0]
-        tensors[f"{name}.{suffix}"] = (array, kind)
-    for module_name, module in model.named_modules():
-        if module_name.endswith(".experts"):
-            tensors |= _expert_entries(module, f"blk.{module_name.split('.')[2]}", recipe, data)
-    if recipe.fused_qkv:
-        for layer in range(config.num_hidden_layers):
+def _respell(tensors: dict[str, tuple[np.ndarray, Q]], h: Hyper, recipe: Recipe) -> None:
+    """Other spellings that readers accept: one tensor per expert, gate and up in one, q, k and v in one."""
+    for layer in range(h.n_layer):
+        b = f"blk.{layer}."
+        if recipe.experts == "split":
+            for part in ("gate", "up", "down"):
+                stack, kind = tensors.pop(f"{b}ffn_{part}_exps.weight")
+                tensors |= {f"{b}ffn_{part}.{e}.weight": (weight, kind) for e, weight in enumerate(stack)}
+        if recipe.experts == "fused" and f"{b}ffn_gate_exps.weight" in tensors:
+            gate, kind = tensors.pop(f"{b}ffn_gate_exps.weight")
+            up, _ = tensors.pop(f"{b}ffn_up_exps.weight")
+            tensors[f"{b}ffn_gate_up_exps.weight"] = (np.concatenate([gate, up], axis=1), kind)
+        if recipe.fused_qkv:
             for suffix in ("weight", "bias"):
-                parts = [tensors.pop(f"blk.{layer}.attn_{x}.{suffix}", None) for x in "qkv"]
+                parts = [tensors.pop(f"{b}attn_{x}.{suffix}", None) for x in "qkv"]
                 if parts[0] is not None:
-                    fused = np.concatenate([array for array, _ in parts])
-                    tensors[f"blk.{layer}.attn_qkv.{suffix}"] = (fused, parts[0][1])
-    if config.rope_parameters["rope_type"] == "llama3":
-        tensors["rope_freqs.weight"] = (rope_freqs(config), Q.F32)
-    for factors in ("short", "long"):
-        if f"{factors}_factor" in config.rope_parameters:
-            values = np.array(config.rope_parameters[f"{factors}_factor"], np.float32)
-            tensors[f"rope_factors_{factors}.weight"] = (values, Q.F32)
+                    tensors[f"{b}attn_qkv.{suffix}"] = (np.concatenate([array for array, _ in parts]), parts[0][1])
 
+
+def write(model: torch.nn.Module, recipe: Recipe, data: dict[str, np.ndarray], path: Path,
+          more: dict[str, np.ndarray] | None = None) -> None:
+    """Writes the file. `data` is what `quantise` returned; every other tensor is F32; `more`: blocks that draft."""
+    layout, h = laid_out(model, recipe)
+    outputs = [output for output in layout.outputs if output.name != "output.weight" or not h.tied]
+    tensors = {output.name: _entry(output, recipe, data) for output in outputs}
+    _respell(tensors, h, recipe)
+    tensors |= {name: (array, Q.F32) for name, array in (more or {}).items()}
     writer = gguf.GGUFWriter(path, recipe.arch)
     writer.add_name(recipe.name)
     writer.add_description(recipe.why)
-    _write_keys(writer, recipe)
+    keys = hyper_keys(h, recipe.n_mtp)
+    add_keys(writer, {key: value for key, value in keys.items() if key not in recipe.omit}, recipe.arch)
     vocabulary.write(writer, recipe.pre)
     for name, (array, kind) in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(array), raw_dtype=None if kind in (Q.F32, Q.F16) else kind)

@@ -1,37 +1,13 @@
-"""Qwen3.5 tiny models: configurations, drawing of weights, and the way of the GGUF converter.
-
-The converter adds one to the zero-centred norms, stores -exp(A_log), squeezes the convolution, and re-orders the value
-heads: GGUF head g is Hugging Face head (g mod Hk) * r + g div Hk, with r = Hv / Hk, so that g reads key head g mod Hk.
-"""
+"""Qwen3.5 tiny models: configurations, drawing of weights, and mistakes that their logits must notice."""
 from __future__ import annotations
 
-import gguf
 import numpy as np
-import torch
 from transformers import Qwen3_5MoeTextConfig, Qwen3_5TextConfig
 
-from . import vocabulary
+from pantheon.convert import lay_out
+from pantheon.convert.hyper import read_hyper
+from pantheon.convert.pieces import SourceTensor
 
-PARTS = {  # of a layer; matrices and vectors that keep their shape
-    "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "post_attention_norm.weight",
-    "self_attn.q_proj.weight": "attn_q.weight", "self_attn.k_proj.weight": "attn_k.weight",
-    "self_attn.v_proj.weight": "attn_v.weight", "self_attn.o_proj.weight": "attn_output.weight",
-    "self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight",
-    "linear_attn.in_proj_qkv.weight": "attn_qkv.weight", "linear_attn.in_proj_z.weight": "attn_gate.weight",
-    "linear_attn.in_proj_a.weight": "ssm_alpha.weight", "linear_attn.in_proj_b.weight": "ssm_beta.weight",
-    "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a",
-    "linear_attn.dt_bias": "ssm_dt.bias",
-    "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
-    "mlp.gate_proj.weight": "ffn_gate.weight", "mlp.up_proj.weight": "ffn_up.weight",
-    "mlp.down_proj.weight": "ffn_down.weight",
-    "mlp.gate.weight": "ffn_gate_inp.weight", "mlp.experts.down_proj": "ffn_down_exps.weight",
-    "mlp.shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
-    "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight",
-    "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
-    "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight",
-}
-TOP = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-       "lm_head.weight": "output.weight"}
 GAIN = {"q_proj": 1.25, "k_proj": 1.25, "gate_proj": 1.5, "gate": 2.0, "shared_expert_gate": 1.5}
 
 
@@ -73,32 +49,20 @@ def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndar
     return GAIN.get(part, 1.0) * noise / np.sqrt(shape[-1])
 
 
-def tiled(cfg) -> np.ndarray:
-    """The Hugging Face value head of each GGUF value head."""
-    n_k, n_v = cfg.linear_num_key_heads, cfg.linear_num_value_heads
-    g = np.arange(n_v)
-    return g % n_k * (n_v // n_k) + g // n_k
-
-
-def reorder(name: str, array: np.ndarray, cfg) -> np.ndarray:
-    """A parameter of a DeltaNet layer with its value heads in the order of GGUF."""
-    dim, heads = cfg.linear_value_head_dim, tiled(cfg)
-    rows = (heads[:, None] * dim + np.arange(dim)).ravel()
-    n_qk = 2 * cfg.linear_num_key_heads * cfg.linear_key_head_dim
-    if name.endswith((".in_proj_qkv.weight", ".conv1d.weight")):
-        return np.concatenate([array[:n_qk], array[n_qk:][rows]])
-    if name.endswith(".in_proj_z.weight"):
-        return array[rows]
-    if name.endswith((".in_proj_a.weight", ".in_proj_b.weight", ".A_log", ".dt_bias")):
-        return array[heads]
-    if name.endswith(".out_proj.weight"):
-        return array[:, rows]
-    return array
-
-
 def untiled(state: dict, cfg) -> dict:
     """The mistake of reading tiled value heads as grouped ones, as the weights of a model that is otherwise right."""
-    return {name: torch.from_numpy(reorder(name, value.numpy(), cfg).copy()) for name, value in state.items()}
+    name = "Qwen3_5MoeForCausalLM" if hasattr(cfg, "num_experts") else "Qwen3_5ForCausalLM"
+    source = {key: SourceTensor(key, "F32", tuple(value.shape), value.numpy().reshape(-1).view(np.uint8))
+              for key, value in state.items()}
+    layout, _ = lay_out(source, read_hyper(cfg.to_dict() | {"architectures": [name]}, name), name)
+    wrong = dict(state)
+    for output in layout.outputs:
+        piece = output.pieces[0]
+        if ".linear_attn." in piece.source:
+            value = state[piece.source]
+            value = value if piece.rows is None else value[piece.rows]
+            wrong[piece.source] = value if piece.columns is None else value[:, piece.columns]
+    return wrong
 
 
 def flat_gate(state: dict, cfg) -> dict:
@@ -110,93 +74,18 @@ def flat_gate(state: dict, cfg) -> dict:
     return {name: swap(value) if name.endswith("q_proj.weight") else value for name, value in state.items()}
 
 
-def tensors(model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Every tensor of the file, float32."""
-    cfg, out = model.config, {}
-    for name, parameter in model.state_dict().items():
-        array = reorder(name, parameter.numpy().astype(np.float32), cfg)
-        if name in TOP:
-            if name == "model.norm.weight":
-                array = array + 1
-            out[TOP[name]] = array
-            continue
-        _, _, layer, part = name.split(".", 3)
-        prefix = f"blk.{layer}."
-        if part == "mlp.experts.gate_up_proj":
-            half = array.shape[1] // 2
-            out[prefix + "ffn_gate_exps.weight"], out[prefix + "ffn_up_exps.weight"] = array[:, :half], array[:, half:]
-            continue
-        if part.endswith("norm.weight") and part != "linear_attn.norm.weight":
-            array = array + 1
-        elif part == "linear_attn.A_log":
-            array = -np.exp(array)
-        elif part in ("linear_attn.conv1d.weight", "mlp.shared_expert_gate.weight"):
-            array = array.squeeze(1 if array.ndim == 3 else 0)
-        out[prefix + PARTS[part]] = array
-    return out
-
-
-def mtp_block(cfg, full: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """A drafting block after the last layer: its attention layer and the nextn tensors, which no forward reads."""
-    prefix, n = f"blk.{cfg.num_hidden_layers}.", cfg.hidden_size
-    like = f"blk.{cfg.layer_types.index('full_attention')}."
-    shapes = {prefix + name.removeprefix(like): array.shape for name, array in full.items() if name.startswith(like)}
-    shapes |= {prefix + "nextn.eh_proj.weight": (n, 2 * n), prefix + "nextn.enorm.weight": (n,),
-               prefix + "nextn.hnorm.weight": (n,), prefix + "nextn.shared_head_norm.weight": (n,)}
-    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-def keys(cfg, n_mtp: int) -> dict[str, object]:
-    rope = cfg.rope_parameters
-    out = {
-        "context_length": cfg.max_position_embeddings, "embedding_length": cfg.hidden_size,
-        "block_count": cfg.num_hidden_layers + n_mtp, "attention.head_count": cfg.num_attention_heads,
-        "attention.head_count_kv": cfg.num_key_value_heads, "attention.key_length": cfg.head_dim,
-        "attention.value_length": cfg.head_dim, "attention.layer_norm_rms_epsilon": float(cfg.rms_norm_eps),
-        "rope.dimension_count": int(cfg.head_dim * rope["partial_rotary_factor"]),
-        "rope.dimension_sections": [*rope["mrope_section"], 0], "rope.freq_base": float(rope["rope_theta"]),
-        "ssm.conv_kernel": cfg.linear_conv_kernel_dim, "ssm.state_size": cfg.linear_key_head_dim,
-        "ssm.group_count": cfg.linear_num_key_heads, "ssm.time_step_rank": cfg.linear_num_value_heads,
-        "ssm.inner_size": cfg.linear_num_value_heads * cfg.linear_value_head_dim,
+def mtp_block(recipe) -> dict[str, np.ndarray]:
+    """A drafting block after the last layer, which no forward reads: an attention layer and the nextn tensors."""
+    cfg, rng = recipe.config, np.random.default_rng(3000 + recipe.seed)
+    n, q, kv = cfg.hidden_size, cfg.num_attention_heads * cfg.head_dim, cfg.num_key_value_heads * cfg.head_dim
+    experts, ff, shared = cfg.num_experts, cfg.moe_intermediate_size, cfg.shared_expert_intermediate_size
+    shapes = {
+        "attn_norm": (n,), "attn_q": (2 * q, n), "attn_k": (kv, n), "attn_v": (kv, n), "attn_output": (n, q),
+        "attn_q_norm": (cfg.head_dim,), "attn_k_norm": (cfg.head_dim,), "post_attention_norm": (n,),
+        "ffn_gate_inp": (experts, n), "ffn_gate_exps": (experts, ff, n), "ffn_up_exps": (experts, ff, n),
+        "ffn_down_exps": (experts, n, ff), "ffn_gate_inp_shexp": (n,), "ffn_gate_shexp": (shared, n),
+        "ffn_up_shexp": (shared, n), "ffn_down_shexp": (n, shared), "nextn.eh_proj": (n, 2 * n), "nextn.enorm": (n,),
+        "nextn.hnorm": (n,), "nextn.shared_head_norm": (n,),
     }
-    if hasattr(cfg, "num_experts"):
-        out |= {"expert_count": cfg.num_experts, "expert_used_count": cfg.num_experts_per_tok,
-                "expert_feed_forward_length": cfg.moe_intermediate_size,
-                "expert_shared_feed_forward_length": cfg.shared_expert_intermediate_size}
-    else:
-        out["feed_forward_length"] = cfg.intermediate_size
-    if n_mtp:
-        out["nextn_predict_layers"] = n_mtp
-    interval = cfg.layer_types.index("full_attention") + 1
-    if all((kind == "full_attention") == ((i + 1) % interval == 0) for i, kind in enumerate(cfg.layer_types)):
-        out["full_attention_interval"] = interval
-    else:
-        out["attention.recurrent_layers"] = [kind == "linear_attention" for kind in cfg.layer_types] + [False] * n_mtp
-    return out
-
-
-def write(model: torch.nn.Module, recipe, path) -> None:
-    """Writes the file: F32 tensors but for those that the recipe gives a type with blocks of 32."""
-    cfg = model.config
-    data = tensors(model)
-    if recipe.n_mtp:
-        data |= mtp_block(cfg, data, np.random.default_rng(3000 + recipe.seed))
-    writer = gguf.GGUFWriter(path, recipe.arch)
-    writer.add_name(recipe.name)
-    writer.add_description(recipe.why)
-    for key, value in keys(cfg, recipe.n_mtp).items():
-        if key in recipe.omit:
-            continue
-        if isinstance(value, list):
-            writer.add_array(f"{recipe.arch}.{key}", value)
-        elif isinstance(value, float):
-            writer.add_float32(f"{recipe.arch}.{key}", value)
-        else:
-            writer.add_uint32(f"{recipe.arch}.{key}", value)
-    vocabulary.write(writer, recipe.pre)
-    for name, array in data.items():
-        writer.add_tensor(name, np.ascontiguousarray(array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    return {f"blk.{cfg.num_hidden_layers}.{name}.weight": rng.standard_normal(shape).astype(np.float32)
+            for name, shape in shapes.items()}

@@ -1,0 +1,98 @@
+"""From the folder of a Hugging Face model to a GGUF file.
+
+settings -> classes, rope, hyper: what config.json says; keys: the same as GGUF keys
+pieces, ternary -> layout -> families, qwen35: which tensors the file gets, from which rows of the folder's
+pretokenizer, vocabulary: the tokenizer's keys
+types, writer: the bytes
+
+All checks of names, shapes and keys come before the first byte is written. Memory holds one slab of one tensor.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pantheon._core.bounded_json import read_json
+from pantheon._core.engine import hf_weights
+from pantheon._core.safetensors import SafetensorsFile
+from pantheon.convert.classes import NO_RWKV
+from pantheon.convert.families import llama_tensors, phi2_tensors, phi3_tensors
+from pantheon.convert.hyper import Hyper, read_hyper
+from pantheon.convert.keys import add_keys, hyper_keys
+from pantheon.convert.layout import Layout
+from pantheon.convert.pieces import Source, read_source
+from pantheon.convert.qwen35 import qwen35_tensors
+from pantheon.convert.types import TYPES, file_type, gguf_package, planned
+from pantheon.convert.vocabulary import add_vocabulary, no_vocabulary, read_vocabulary
+from pantheon.convert.writer import Progress, refuse_existing, replaced, write_file
+
+__all__ = ["TYPES", "convert"]
+
+
+def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: str = "f16", force: bool = False,
+            tokenizer: bool = True, progress: Progress | None = None) -> None:
+    """Writes the GGUF file `out` from a folder with config.json, safetensors and a tokenizer.
+
+    type: of the matrices, one of TYPES; vectors, routers and convolutions are F32. force: replace an existing file.
+    tokenizer=False: the file carries none, and runs by token ids only. progress: called with ("convert", bytes done,
+    bytes in all).
+
+    Raises ValueError naming the file and the key or tensor, OSError for files that cannot be read or written,
+    ImportError without the gguf package.
+    """
+    if type not in TYPES:
+        raise ValueError(f"type is {type!r}, known: {', '.join(TYPES)}")
+    gguf = gguf_package()
+    folder, out = Path(folder), Path(out)
+    refuse_existing(out, force)
+    config_path = _config_path(folder)
+    h = read_hyper(read_json(config_path, max_depth=64, max_items=1 << 20, max_bytes=16 << 20), str(config_path))
+    vocabulary = read_vocabulary(folder, h) if tokenizer else None
+    weights = hf_weights(str(folder))
+    with SafetensorsFile(weights) as file:
+        layout, n_mtp = lay_out(read_source(file), h, weights)
+        layout.check_extra()
+        plans = [planned(output, type) for output in layout.outputs]
+        writer = gguf.GGUFWriter(None, h.arch)
+        writer.add_type("model")
+        writer.add_name(_name(folder))
+        writer.add_file_type(file_type([plan.kind for plan in plans], type))
+        if any(plan.kind > 1 and plan.kind != gguf.GGMLQuantizationType.BF16 for plan in plans):
+            writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        add_keys(writer, hyper_keys(h, n_mtp), h.arch)
+        if vocabulary is None:
+            no_vocabulary(writer)
+        else:
+            add_vocabulary(writer, vocabulary)
+        with replaced(out, force) as part:
+            write_file(part, writer, plans, weights, progress or (lambda stage, done, total: None))
+
+
+def lay_out(source: Source, h: Hyper, name: str) -> tuple[Layout, int]:
+    """The tensors of the file, and the number of drafting blocks. name: of the weights, for messages."""
+    layout, n_mtp = Layout(source, h, name), 0
+    if h.delta is not None:
+        n_mtp = qwen35_tensors(layout)
+    else:
+        family: Any = {"phi2": phi2_tensors, "phi3": phi3_tensors}.get(h.arch, llama_tensors)
+        family(layout)
+    return layout, n_mtp
+
+
+def _config_path(folder: Path) -> Path:
+    if not folder.exists():
+        raise FileNotFoundError(2, "no such folder", str(folder))
+    if not folder.is_dir():
+        hint = f" ({NO_RWKV})" if folder.suffix in (".safetensors", ".pth") else ""
+        raise NotADirectoryError(20, f"not a folder with config.json and safetensors{hint}", str(folder))
+    path = folder / "config.json"
+    if not path.exists():
+        hint = "; without it only RWKV models are known, and " + NO_RWKV if any(folder.glob("*.safetensors")) else ""
+        raise FileNotFoundError(2, f"this file of a Hugging Face model is missing{hint}", str(path))
+    return path
+
+
+def _name(folder: Path) -> str:
+    return folder.resolve().name

@@ -1,0 +1,197 @@
+"""Which tensors a file gets, and from which tensors of the folder: names, shapes and the order of rows.
+
+Everything is checked here, before anything is written. Names: section 2 of the transformer notes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pantheon._core.source import LAYER_PARTS, OLD_PARTS
+from pantheon.convert.hyper import Hyper
+from pantheon.convert.pieces import Indices, Output, Piece, Source, SourceTensor, Values, Whole
+from pantheon.convert.ternary import Ternary, is_packed, packed_rows
+
+# What may stand before the names of a text model, and before the name of its head.
+_PREFIXES = (("model.", ""), ("model.language_model.", ""), ("language_model.model.", "language_model."), ("", ""))
+# Saved by older code, and computed anew by every reader.
+_IGNORED = re.compile(r"\.rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$|\.masked_bias$")
+_VISION = ("model.visual.", "visual.", "model.vision_tower.", "vision_tower.", "model.multi_modal_projector.")
+
+# Architectures whose files hold the LM head even where it is the embedding: llama.cpp asks for it.
+_OWN_HEAD = ("qwen2moe", "phi2")
+
+
+class Layout:
+    """Collects the tensors of one file. folder: for messages; prefix: of the text model's names in the folder."""
+
+    def __init__(self, source: Source, h: Hyper, folder: str):
+        self.source = source
+        self.h = h
+        self.folder = folder
+        self.outputs: list[Output] = []
+        self._used: set[str] = set()
+        self.prefix, head = next((p for p in _PREFIXES if f"{p[0]}embed_tokens.weight" in source), _PREFIXES[0])
+        self.head = f"{head}lm_head"
+
+    # -- one tensor ----------------------------------------------------------------------------------------------------
+
+    def find(self, names: str | Sequence[str], shape: tuple[int, ...], optional: bool = False) -> str | None:
+        """The name that is there, of several spellings. ValueError when none is, or when its shape is another."""
+        names = [names] if isinstance(names, str) else names
+        name = next((n for n in names if n in self.source), None)
+        if name is None:
+            if optional:
+                return None
+            raise ValueError(f"{self.folder}: tensor {names[0]} is missing, expected with shape {_text(shape)}")
+        found = self.source[name]
+        if _bare(found.shape) != _bare(shape):
+            raise ValueError(f"{self.folder}: tensor {name} has shape {_text(found.shape)}, expected {_text(shape)}")
+        self._used.add(name)
+        return name
+
+    def floats(self, name: str, shape: tuple[int, ...]) -> SourceTensor:
+        """A tensor that find() found, in a shape of as many values; ValueError unless it holds F32, F16 or BF16."""
+        tensor = self.source[name]
+        if tensor.dtype not in ("F32", "F16", "BF16"):
+            raise ValueError(f"{self.folder}: tensor {name} has dtype {tensor.dtype}, expected F32, F16 or BF16")
+        return SourceTensor(name, tensor.dtype, shape, tensor.data)
+
+    def matrix(self, ours: str, theirs: str | Sequence[str], rows: int, columns: int, order: Indices | None = None,
+               column_order: Indices | None = None, kind: str = "matrix", optional: bool = False) -> bool:
+        """Adds a matrix; order and column_order as in Piece. False when it is optional and not there."""
+        name = self.find(theirs, (rows, columns), optional)
+        if name is not None:
+            self.add(ours, (rows, columns), kind, Piece(self.floats(name, (rows, columns)), order, column_order))
+        return name is not None
+
+    def vector(self, ours: str, theirs: str | Sequence[str], n: int, order: Indices | None = None,
+               change: Callable[[Values], Values] | None = None, optional: bool = False) -> bool:
+        """Adds a vector, which files hold as F32."""
+        name = self.find(theirs, (n,), optional)
+        if name is not None:
+            self.add(ours, (n,), "float", Piece(self.floats(name, (n,)), order, None, change))
+        return name is not None
+
+    def projection(self, ours: str, theirs: str | Sequence[str], rows: int, columns: int,
+                   order: Indices | None = None) -> None:
+        """Adds a matrix of a layer, ternary where the model is, and its bias if it has one; names without suffix."""
+        spellings = [theirs] if isinstance(theirs, str) else theirs
+        if self.h.ternary == "none":
+            self.matrix(f"{ours}.weight", [f"{t}.weight" for t in spellings], rows, columns, order)
+        else:
+            self._ternary(f"{ours}.weight", f"{spellings[0]}.weight", rows, columns, order)
+        self.vector(f"{ours}.bias", [f"{t}.bias" for t in spellings], rows, order, optional=True)
+
+    def _ternary(self, ours: str, theirs: str, rows: int, columns: int, order: Indices | None) -> None:
+        rule = self.h.ternary
+        packed = theirs in self.source and is_packed(self.source[theirs])
+        if packed and rule == "online":
+            raise ValueError(f"{self.folder}: tensor {theirs} is packed, but {self.h.path} says that it is not "
+                             "quantised")
+        shape = (packed_rows(rows) if packed else rows, columns)
+        name = self.find(theirs, shape)
+        assert name is not None
+        tensor = SourceTensor(name, "U8", shape, self.source[name].data) if packed else self.floats(name, shape)
+        scale = None
+        if rule != "online":
+            found = self.find(f"{theirs}_scale", (1,))
+            assert found is not None
+            scale = self.floats(found, (1,))
+        self.add(ours, (rows, columns), "ternary", Ternary(tensor, rows, order, rule, scale, self.folder))
+
+    def add(self, name: str, shape: tuple[int, ...], kind: str, *pieces: Piece | Whole) -> None:
+        self.outputs.append(Output(name, shape, kind, pieces))
+
+    # -- what all architectures share ----------------------------------------------------------------------------------
+
+    def embeddings(self, norm: str = "norm", change: Callable[[Values], Values] | None = None) -> None:
+        """The embedding, the last norm, the LM head unless it is tied, and the factors of the rope."""
+        h = self.h
+        self.matrix("token_embd.weight", f"{self.prefix}embed_tokens.weight", h.n_vocab, h.n_embd)
+        self.vector("output_norm.weight", f"{self.prefix}{norm}.weight", h.n_embd, change=change)
+        if h.arch == "phi2":
+            self.vector("output_norm.bias", f"{self.prefix}{norm}.bias", h.n_embd)
+        head = [f"{self.head}.weight", "lm_head.weight"]
+        if h.tied:
+            self.find(head, (h.n_vocab, h.n_embd), optional=True)  # some folders hold the duplicate
+            head = [f"{self.prefix}embed_tokens.weight"]
+        if not h.tied or h.arch in _OWN_HEAD:
+            self.matrix("output.weight", head, h.n_vocab, h.n_embd)
+        self.vector("output.bias", f"{self.head}.bias", h.n_vocab, optional=h.arch != "phi2")
+        for name, values in h.rope.tensors.items():
+            self.add(name, values.shape, "float", Whole(values))
+
+    def experts(self, ours: str, theirs: str) -> None:
+        """The router, the experts, stacked, and the shared expert of the layer with this prefix."""
+        h, e = self.h, self.h.experts
+        assert e is not None
+        mixtral = f"{theirs}block_sparse_moe."
+        mlp = f"{theirs}mlp."
+        self.matrix(f"{ours}ffn_gate_inp.weight", [f"{mixtral}gate.weight", f"{mlp}gate.weight"], e.n, h.n_embd,
+                    kind="float")
+        stacked = [f"{mlp}experts.gate_up_proj", f"{mlp}experts.gate_up_proj.weight"]
+        fused = self.find(stacked, (e.n, 2 * e.n_ff, h.n_embd), optional=True)
+        if fused is not None:
+            tensor = self.floats(fused, (e.n, 2 * e.n_ff, h.n_embd))
+            first = np.arange(e.n)[:, None] * 2 * e.n_ff + np.arange(e.n_ff)
+            for part, rows in (("gate", first), ("up", first + e.n_ff)):
+                self.add(f"{ours}ffn_{part}_exps.weight", (e.n, e.n_ff, h.n_embd), "matrix",
+                         Piece(tensor, rows.ravel()))
+            shape = (e.n, h.n_embd, e.n_ff)
+            down = self.find([f"{mlp}experts.down_proj", f"{mlp}experts.down_proj.weight"], shape)
+            assert down is not None
+            self.add(f"{ours}ffn_down_exps.weight", shape, "matrix", Piece(self.floats(down, shape)))
+        else:
+            self._separate_experts(ours, mlp, mixtral)
+        if e.n_ff_shared:
+            self.vector(f"{ours}ffn_gate_inp_shexp.weight", f"{mlp}shared_expert_gate.weight", h.n_embd)
+            for part, n_out, n_in in (("gate", e.n_ff_shared, h.n_embd), ("up", e.n_ff_shared, h.n_embd),
+                                      ("down", h.n_embd, e.n_ff_shared)):
+                self.matrix(f"{ours}ffn_{part}_shexp.weight", f"{mlp}shared_expert.{part}_proj.weight", n_out, n_in)
+
+    def _separate_experts(self, ours: str, mlp: str, mixtral: str) -> None:
+        h, e = self.h, self.h.experts
+        assert e is not None
+        old = h.model_class == "MixtralForCausalLM"
+        for part, number, shape in (("gate", 1, (e.n_ff, h.n_embd)), ("up", 3, (e.n_ff, h.n_embd)),
+                                    ("down", 2, (h.n_embd, e.n_ff))):
+            pieces = []
+            for i in range(e.n):
+                names = [f"{mlp}experts.{i}.{part}_proj.weight", f"{mixtral}experts.{i}.w{number}.weight"]
+                name = self.find(names[::-1] if old else names, shape)
+                assert name is not None
+                pieces.append(Piece(self.floats(name, shape)))
+            self.add(f"{ours}ffn_{part}_exps.weight", (e.n, *shape), "matrix", *pieces)
+
+    def check_extra(self) -> None:
+        """ValueError naming a tensor of the folder that no tensor of the file comes from."""
+        extra = [name for name in self.source if name not in self._used and not _IGNORED.search(name)
+                 and not name.startswith(_VISION)]
+        if extra:
+            raise ValueError(f"{self.folder}: tensor {extra[0]} of shape {_text(self.source[extra[0]].shape)} is none "
+                             f"that a {self.h.model_class} of {self.h.n_layer} layers has by {self.h.path}"
+                             + (f" (nor {len(extra) - 1} others)" if len(extra) > 1 else ""))
+
+
+def interleaved(n_head: int, head_dim: int) -> Indices:
+    """Order of q's or k's rows for `llama`: pairs rotated together from half a head apart to side by side."""
+    return np.arange(n_head * head_dim).reshape(n_head, 2, head_dim // 2).swapaxes(1, 2).ravel()
+
+
+def spellings(layer: str, part: str) -> list[str]:
+    """Names in a folder, without suffix, of the part of a layer that GGUF calls by this name."""
+    return [f"{layer}{parts[part]}" for parts in (LAYER_PARTS, OLD_PARTS) if part in parts]
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without leading ones."""
+    start = next((i for i, n in enumerate(shape[:-1]) if n != 1), len(shape) - 1)
+    return shape[start:]
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
