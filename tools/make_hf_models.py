@@ -6,8 +6,8 @@
 Models with tokenizers, for the tests of `pantheon convert`, are in tests/fixtures/convert.
 
 Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer; or, for
-`multimodal`, the way that the published Qwen3.5 files are: stacked experts, the text model inside of another one, and
-drafting blocks. golden.npz holds `tokens` (96,) int32 and `logits` (96, n_vocab) float32 of the stored weights,
+`multimodal`, the way that the published Qwen3.5 files are: stacked experts, the text model inside of another one.
+golden.npz holds `tokens` (96,) int32 and `logits` (96, n_vocab) float32 of the stored weights,
 computed in float32; for LongRoPE also `short_logits`, of a prompt that is no longer than the short factors. The ternary
 models run transformers' own BitLinear and AutoBitLinear. Their int8 rounding turns a last-bit difference into a step
 where an input lies on the border between two codes, so a seed is taken for which none comes near one.
@@ -140,10 +140,9 @@ def save_ternary(model: Model, net: torch.nn.Module, folder: Path) -> None:
 
 
 def save_multimodal(net: torch.nn.Module, stored: dict[str, torch.Tensor], folder: Path) -> None:
-    """A model that also has a picture side (one tensor here) and a drafting block, which no forward reads."""
+    """A model that also has a picture side (one tensor here), which no text needs."""
     data = {key.replace("model.", "model.language_model.", 1): value.contiguous() for key, value in stored.items()}
-    n = net.config.hidden_size
-    data |= {"model.visual.pos_embed.weight": torch.ones(4, 8), "mtp.fc.weight": torch.ones(n, 2 * n)}
+    data["model.visual.pos_embed.weight"] = torch.ones(4, 8)
     save_file(data, folder / "model.safetensors", metadata={"format": "pt"})
     text = net.config.to_dict() | {"tie_word_embeddings": net.config.tie_word_embeddings}
     (folder / "config.json").write_text(json.dumps({
