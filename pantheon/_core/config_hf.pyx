@@ -348,6 +348,8 @@ cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
         return PN_TERNARY_ONLINE if model_class(config, path) == "BitnetForCausalLM" else PN_TERNARY_NONE
     if not isinstance(values, dict):
         raise ValueError(f"{path}: key quantization_config is no object")
+    if keys_of(config, path).arch in (*EXPERTS, *ROTATED_IN_PART):
+        raise ValueError(f"{path}: key quantization_config is not supported for {model_class(config, path)}")
     keys = _Keys(values, {}, path, "quantization_config.")
     method = keys.text("quant_method", "")
     if method != "bitnet":

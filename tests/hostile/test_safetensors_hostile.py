@@ -307,6 +307,8 @@ def stored(name):
     ("qwen35", {"layer_types": None, "full_attention_interval": 0}, "full_attention_interval is 0"),
     ("qwen35", {"rope_parameters": {"mrope_section": [1]}}, "mrope_section"),
     ("qwen35", {"quantization_config": {"quant_method": "bitnet"}}, "quantization_config is not supported"),
+    ("mixtral", {"quantization_config": {"quant_method": "bitnet"}}, "not supported for MixtralForCausalLM"),
+    ("phi3-longrope", {"quantization_config": {"quant_method": "fp8"}}, "not supported for Phi3ForCausalLM"),
     ("qwen35", {"text_config": 1}, "text_config is no object"),
 ])
 def test_configurations_that_other_classes_cannot_have(tmp_path, name, changes, match):

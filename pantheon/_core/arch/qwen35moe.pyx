@@ -39,7 +39,6 @@ from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport (
     PN_NAMES_QWEN35,
-    PN_TERNARY_NONE,
     pn_source,
     source_check_extra,
     source_gguf,
@@ -231,8 +230,7 @@ cdef int load_hf(pn_model *model, const pn_arch_ops *self, const safetensors_fil
     source.names = PN_NAMES_QWEN35
     source.tied = hf_tied(config, config_path)
     try:
-        if hf_ternary_rule(config, config_path) != PN_TERNARY_NONE:
-            raise ValueError(f"{config_path}: key quantization_config is not supported for this model class")
+        hf_ternary_rule(config, config_path)     # none of these: it raises
         qwen35moe_hf_config(w, &model.config, config, config_path)
         load_tensors(w, &model.config, &source, path)
     except BaseException:
