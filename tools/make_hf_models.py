@@ -99,7 +99,8 @@ MODELS += [Model(recipe.name, recipe.config, recipe.seed, torch.bfloat16, tokeni
 
 
 def prompt(model: Model) -> np.ndarray:
-    return np.random.default_rng(1000 + model.seed).integers(3, model.config.vocab_size, size=model.n_tokens, dtype=np.int32)
+    rng = np.random.default_rng(1000 + model.seed)
+    return rng.integers(3, model.config.vocab_size, size=model.n_tokens, dtype=np.int32)
 
 
 def save_ternary(model: Model, net: torch.nn.Module, folder: Path) -> None:
