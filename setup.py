@@ -8,7 +8,10 @@ PANTHEON_USE_THREADS=0    no thread pool: pn_model.pool is NULL and everything r
 """
 import os
 import platform
+import shlex
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -37,18 +40,28 @@ LEVELS = {
     "avxvnni": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"]),
     "avx512": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl",
                                      "-mavx512vnni"]),
+    "amx": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni",
+                                  "-mamx-tile", "-mamx-int8"]),
     "neon": ({"aarch64", "arm64"}, []),
     "dotprod": ({"aarch64", "arm64"}, ["-march=armv8.2-a+dotprod"]),
 }
 
 
 def levels():
+    """Levels that this machine's compiler can build: old ones lack the newest instructions, and the wheel those levels."""
     return {name: flags for name, (machines, flags) in LEVELS.items()
-            if machines is None or platform.machine() in machines}
+            if machines is None or platform.machine() in machines and compiler_takes(flags)}
 
 
+def compiler_takes(flags):
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = [*compiler, *flags, "-fsyntax-only", "-x", "c", os.devnull]
+    return not flags or subprocess.run(command, capture_output=True).returncode == 0
+
+
+BUILT_LEVELS = levels()
 DEFINES = [("PN_DEBUG", str(int(DEBUG))), ("PN_USE_THREADS", str(int(USE_THREADS)))]
-KERNEL_DEFINES = [(f"PN_HAVE_{name.upper()}", "1") for name in levels()]
+KERNEL_DEFINES = [(f"PN_HAVE_{name.upper()}", "1") for name in BUILT_LEVELS]
 
 
 class BuildExt(build_ext):
@@ -60,7 +73,7 @@ class BuildExt(build_ext):
 
     def build_extension(self, ext):
         if ext.name == "pantheon._core.kernels.table":
-            for level, flags in levels().items():
+            for level, flags in BUILT_LEVELS.items():
                 ext.extra_objects += self.compiler.compile(
                     sorted(str(p) for p in (KERNELS / level).glob("*.c")),
                     output_dir=str(Path(self.build_temp) / "kernels"),

@@ -59,6 +59,9 @@ from pantheon._core.memory.state cimport (
 from pantheon._core.sampling_params cimport pn_sampling_defaults, pn_sampling_reset
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
+    PN_ADMIT_CAPPED,
+    PN_ADMIT_DENIED,
+    PN_ADMIT_FIT,
     PN_KV_DEFAULT,
     PN_MODEL_MAX_DIES,
     PN_QWEN35MOE_MAX_SEQ_CAP,

@@ -72,7 +72,7 @@ def test_stubs_agree_with_the_compiled_modules(tmp_path):
         "--ignore-unused-allowlist", *modules, cwd=tmp_path)
 
 
-def test_types_of_the_command_line(tmp_path):
-    """What the command line says of the Python API, and of itself."""
+def test_types_of_the_command_line_and_the_converter(tmp_path):
+    """What the command line and the converter say of the Python API, and of themselves."""
     run("mypy", "--follow-imports", "silent", "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache"),
-        "-p", "pantheon.cli", "-m", "pantheon.hub", cwd=tmp_path)
+        "-p", "pantheon.cli", "-p", "pantheon.convert", "-m", "pantheon.hub", cwd=tmp_path)

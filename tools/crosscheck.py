@@ -3,7 +3,7 @@
     python tools/crosscheck.py [TARGET ...] [--cflags FLAGS]    # all targets that can be built here; --list names them
 
 native   the levels that this processor has, with its own compiler
-simde    avxvnni and avx512 on AVX2, their instructions emulated: needs libsimde-dev
+simde    avxvnni, avx512 and amx on AVX2, their instructions emulated: needs libsimde-dev
 qemu     neon and dotprod, cross-compiled and run under qemu-user: needs gcc-aarch64-linux-gnu and qemu-user
 
 Each target is built in a temporary folder. The exit status is 1 when a level differs from ref, 2 when a target that was
@@ -30,8 +30,9 @@ CFLAGS = ["-std=gnu11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wa
           "-Wno-psabi"]
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
-X86 = {"ref": [], "avx2": AVX2, "avxvnni": [*AVX2, "-mavxvnni"],
-       "avx512": [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]}
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]
+X86 = {"ref": [], "avx2": AVX2, "avxvnni": [*AVX2, "-mavxvnni"], "avx512": AVX512,
+       "amx": [*AVX512, "-mamx-tile", "-mamx-int8"]}
 ARM = {"ref": [], "neon": [], "dotprod": ["-march=armv8.2-a+dotprod"]}
 SIMDE_HEADER = Path("/usr/include/simde/x86/avx512.h")
 
@@ -57,8 +58,8 @@ def targets() -> dict[str, Target]:
         found["native"] = Target(gcc, X86 if x86 else ARM, cpu, [[]])
     if "native" in found and x86 and SIMDE_HEADER.exists() and has_avx2():
         shim = [*AVX2, "-O0", f"-I{HARNESS / 'simde'}"]     # the emulation takes gcc minutes to optimise
-        found["simde"] = Target(gcc, {"ref": [], "avx2": AVX2, "avxvnni": shim, "avx512": shim},
-                                HARNESS / "all_features.c", [[]], ["avxvnni", "avx512"])
+        found["simde"] = Target(gcc, {"ref": [], "avx2": AVX2, "avxvnni": shim, "avx512": shim, "amx": shim},
+                                HARNESS / "all_features.c", [[]], ["avxvnni", "avx512", "amx"])
     if cross and qemu:
         found["qemu"] = Target([cross], ARM, cpu, [[qemu, "-cpu", "cortex-a53"], [qemu, "-cpu", "max"]])
     return found

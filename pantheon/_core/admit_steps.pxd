@@ -6,7 +6,7 @@ from pantheon._core.types cimport pn_admit_status, pn_forward_fn, pn_kv_type, pn
 # (which may be NULL), or DENIED. FIT, unchecked, while memwatch is not running. Only asks: nothing is held.
 cdef pn_admit_status pn_admit(pn_model *model, int n_tokens, int *fit_tokens_out) noexcept nogil
 # nogil. The same for a request in full; v has the numbers and what the ladder asks for. DENIED and pn_last_error() for
-# counts that no request can have.
+# numbers that no request can have, contexts beyond the model's among them.
 cdef pn_admit_status pn_admit_ask(pn_model *model, const pn_request *request, pn_verdict *v) noexcept nogil
 # nogil. Asks and holds: with FIT and CAPPED *out is a reservation of what v.fit_tokens need, for the caller to release
 # when the request has ended and its memory is freed. *out is NULL with DENIED, and with FIT when nothing was checked.

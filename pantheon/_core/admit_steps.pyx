@@ -40,6 +40,7 @@ from pantheon._core.types cimport (
     PN_ADMIT_FIT,
     PN_KV_DEFAULT,
     PN_KV_F16,
+    PN_KV_Q4_0,
     PN_KV_Q8_0,
     PN_MODEL_MAX_DIES,
     PN_QWEN35MOE_MAX_SEQ_CAP,
@@ -175,10 +176,19 @@ cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state 
         v.status = PN_ADMIT_CAPPED
 
 
-cdef int check_request(const pn_request *q) noexcept nogil:
+cdef int check_request(const pn_model *model, const pn_request *q) noexcept nogil:
     if q.n_prompt < 0 or q.n_new < 0 or q.n_prompt > 2147483647 - q.n_new or q.n_prompt + q.n_new < 1:
         pn_set_error(b"%lld prompt tokens and %lld new ones: not in 0..2147483647, one of them at least 1", q.n_prompt,
                      q.n_new)
+        return -1
+    if not 0 <= q.n_ctx <= model.config.n_ctx:
+        pn_set_error(b"n_ctx is %lld, not in 0..%lld", q.n_ctx, model.config.n_ctx)
+        return -1
+    if q.window < 0 or q.n_checkpoints < 0:
+        pn_set_error(b"a window of %lld tokens and %lld checkpoints: not in 0..2147483647", q.window, q.n_checkpoints)
+        return -1
+    if not <int>PN_KV_DEFAULT <= <int>q.kv_type <= <int>PN_KV_Q4_0:
+        pn_set_error(b"kv_type is %lld, not in 0..%lld", <int>q.kv_type, <int>PN_KV_Q4_0)
         return -1
     return 0
 
@@ -199,7 +209,7 @@ cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, 
     memset(v, 0, sizeof(pn_verdict))
     if out != NULL:
         out[0] = NULL
-    if check_request(q) != 0:
+    if check_request(model, q) != 0:
         v.status = PN_ADMIT_DENIED
         return PN_ADMIT_DENIED
     if not pn_memwatch_running():

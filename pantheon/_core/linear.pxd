@@ -13,7 +13,6 @@ from pantheon._core.types cimport fw_pool
 
 cdef enum:
     GROUP_MAX = 4                        # matrices of a group
-    TOKENS_ALIGN = 12                    # ranks split tokens at multiples of this: of every tile's token count
 
 cdef struct pn_group:
     pn_matrix m[GROUP_MAX]
@@ -39,7 +38,7 @@ cdef struct pn_input:                    # one matrix input: n_tok vectors, in a
     int n_tok
     float *f                             # (n_tok, n), the caller's
     pn_act act[PN_ACT_KINDS]
-    uint8_t *packed[GROUP_MAX]           # tiles of tile_tok tokens each
+    uint8_t *packed[GROUP_MAX]           # tiles of pack_tok tokens each
 
 # nogil. Adds a matrix that exists; computes the group's forms.
 cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil
@@ -51,17 +50,18 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
                          int n_tok) noexcept nogil
 # nogil. Sets the token count of the step about to run; not more than was laid out.
 cdef void input_begin(pn_input *x, int n_tok) noexcept nogil
-# nogil. Makes the forms of tokens [t0, t1) that g reads: input_quantize, then input_pack. t0 is a multiple of
-# TOKENS_ALIGN.
+# nogil. Makes the forms of tokens [t0, t1) that g reads: input_quantize, then input_pack. t0 is a multiple of the
+# level's token_step, as team_tokens gives it.
 cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
 cdef void input_quantize(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
 cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil
 # nogil. y[i][t * ldy[i] + r] = row r of matrix i . token t: this rank's share. The next barrier makes it whole.
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                         const size_t *ldy) noexcept nogil
-# nogil. y[t * ldy + r] for the PN_PANEL rows r of panel p of one matrix of a group, every token.
-cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
-                        size_t ldy) noexcept nogil
+# nogil. y[t * ldy + r] for the rows r of panels [p0, p1), of PN_PANEL rows each, of one matrix of a group, every token.
+# after: the panel where this rank will probably go on.
+cdef void panels_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1,
+                         int after, float *y, size_t ldy) noexcept nogil
 # nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
 
@@ -78,7 +78,8 @@ cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept
 cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uint8_t *packed, int n_tok, float *y,
                        size_t ldy) noexcept nogil
 
-# nogil. This rank's part [a, b) of n things, cut at multiples of unit.
+# nogil. This rank's part [a, b) of n things, cut at multiples of unit; of n tokens, at multiples of token_step.
 cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil
+cdef void team_tokens(const pn_team *team, int n, int *a, int *b) noexcept nogil
 cdef void team_barrier(const pn_team *team) noexcept nogil
 cdef pn_counter *team_counter(pn_team *team) noexcept nogil

@@ -8,6 +8,7 @@ from pantheon._core.kernels.table cimport (
     PN_ACT_Q32,
     PN_ACT_ROW,
     PN_PANEL,
+    PN_TILE_TOK,
     pn_act,
     pn_type_ops,
 )
@@ -18,11 +19,16 @@ from pantheon._core.tensor cimport pn_matrix
 cdef extern from *:
     """
     static inline void pn_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+    static inline void pn_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
     """
     void pn_prefetch(const void *p) nogil
+    void pn_prefetch_far(const void *p) nogil
 
 cdef enum:
     PREFETCH_LINES = 4                   # of each of the 8 streams
+    PART_COLS = 2048                     # tile_part: columns of a part, whose input and panels a second cache holds,
+    PART_PANELS = 4                      # panels for which the input of a part is read once where there are several,
+    PAIR_PANELS = 2                      # and where there is one
 
 
 cdef inline size_t aligned(size_t n) noexcept nogil:
@@ -33,6 +39,10 @@ cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexc
     cdef int units = (n + unit - 1) // unit
     a[0] = min(n, units * team.rank // team.n * unit)
     b[0] = min(n, units * (team.rank + 1) // team.n * unit)
+
+
+cdef void team_tokens(const pn_team *team, int n, int *a, int *b) noexcept nogil:
+    team_range(team, n, team.k.token_step, a, b)
 
 
 cdef void team_barrier(const pn_team *team) noexcept nogil:
@@ -74,19 +84,25 @@ cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil:
     for i in range(g.n):
         if g.m[i].ops.tile != NULL:
             most = max(most, g.m[i].ops.panel_bytes(g.cols))
+        if g.m[i].ops.tile_part != NULL:
+            most = max(most, PART_PANELS * part_bytes(g.m[i].ops, g.cols))
     return most
 
 
+cdef inline size_t part_bytes(const pn_type_ops *ops, int cols) noexcept nogil:
+    """Bytes of a panel of some columns."""
+    return aligned(ops.panel_bytes(min(<int>PART_COLS, cols)))
+
+
 cdef size_t matrix_packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil:
-    return <size_t>((n_tok + ops.tile_tok - 1) // ops.tile_tok) * aligned(ops.pack_bytes(n, ops.tile_tok))
+    return <size_t>((n_tok + ops.pack_tok - 1) // ops.pack_tok) * aligned(ops.pack_bytes(n, ops.pack_tok))
 
 
 cdef void matrix_pack(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil:
     cdef int t = 0
     while t < n_tok:
-        ops.pack_x(x, t0 + t, min(ops.tile_tok, n_tok - t),
-                   packed + <size_t>(t // ops.tile_tok) * aligned(ops.pack_bytes(x.n, ops.tile_tok)))
-        t += ops.tile_tok
+        ops.pack_x(x, t0 + t, min(ops.pack_tok, n_tok - t), packed + matrix_packed_bytes(ops, x.n, t))
+        t += ops.pack_tok
 
 
 cdef inline void *carve(uint8_t *base, size_t *used, size_t n) noexcept nogil:
@@ -238,7 +254,7 @@ cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uin
     cdef int r0 = p * PN_PANEL
     cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
     cdef int t = 0, i, j, n
-    cdef float edge[TOKENS_ALIGN * 16]
+    cdef float edge[PN_TILE_TOK * 16]
     while t < n_tok:
         n = min(ops.tile_tok, n_tok - t)
         if n_rows == PN_PANEL:
@@ -248,7 +264,7 @@ cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uin
             for i in range(n):
                 for j in range(n_rows):
                     y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
-        packed += aligned(ops.pack_bytes(m.cols, ops.tile_tok))
+        packed += matrix_packed_bytes(ops, m.cols, n)
         t += n
     if m.scale != 0:                     # types with tiles have their inputs' scales in them
         scale_products(m, NULL, 0, n_tok, r0, r0 + n_rows, y, ldy)
@@ -270,6 +286,66 @@ cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input 
     matrix_tiles(team, m, p, x.packed[form], x.n_tok, y, ldy)
 
 
+cdef inline int unit_panels(const pn_matrix *m, int form) noexcept nogil:
+    """Panels that a rank takes at once."""
+    if form < 0 or m.ops.tile_part == NULL:
+        return 1
+    return PART_PANELS if m.cols > PART_COLS else PAIR_PANELS
+
+
+cdef void part_prefetch(const pn_matrix *m, int p0, int p1, int k, int slice, int n_slices) noexcept nogil:
+    """Pulls a slice of the rows of panels [p0, p1), PART_COLS columns from k on, into the second cache."""
+    cdef int row, r0 = p0 * PN_PANEL, n_rows = min(p1 * PN_PANEL, m.rows) - r0
+    cdef size_t at, begin = <size_t>(k // m.ops.block) * m.ops.block_bytes
+    cdef size_t end = begin + <size_t>(min(<int>PART_COLS, m.cols - k) // m.ops.block) * m.ops.block_bytes
+    cdef const uint8_t *data
+    for row in range(n_rows * slice // n_slices, n_rows * (slice + 1) // n_slices):
+        data = m.data + <size_t>(r0 + row) * m.row_bytes
+        at = begin
+        while at < end:
+            pn_prefetch_far(data + at)
+            at += 64
+
+
+cdef void parts_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1, int after,
+                        float *y, size_t ldy) noexcept nogil:
+    """Panels [p0, p1), not more than PART_PANELS, times every token, columns PART_COLS by PART_COLS. While a part is
+    multiplied, the weights of the next one come nearer: of the same panels, or of those from panel `after` on."""
+    cdef const pn_type_ops *ops = m.ops
+    cdef int k = 0, n, p, t, n_tok, next, ahead
+    while k < m.cols:
+        n = min(<int>PART_COLS, m.cols - k)
+        next = 0 if k + n == m.cols else k + n
+        for p in range(p0, p1):
+            ops.unpack(m.data + <size_t>p * PN_PANEL * m.row_bytes + <size_t>(k // ops.block) * ops.block_bytes,
+                       m.row_bytes, PN_PANEL, n, team.panel + (p - p0) * ops.panel_bytes(n))
+        t = 0
+        while t < x.n_tok:
+            n_tok = min(ops.tile_tok, x.n_tok - t)
+            ahead = p0 if next else after
+            part_prefetch(m, ahead, ahead + p1 - p0, next, t // ops.tile_tok,
+                          (x.n_tok + ops.tile_tok - 1) // ops.tile_tok)
+            ops.tile_part(team.panel, p1 - p0, x.packed[form] + matrix_packed_bytes(ops, m.cols, t), m.cols, k, n,
+                          n_tok, y + t * ldy + p0 * PN_PANEL, ldy)
+            t += n_tok
+        k += n
+    if m.scale != 0:
+        scale_products(m, NULL, 0, x.n_tok, p0 * PN_PANEL, p1 * PN_PANEL, y, ldy)
+
+
+cdef void panels_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1,
+                         int after, float *y, size_t ldy) noexcept nogil:
+    cdef int n = unit_panels(m, form), p = p0, end
+    while p < p1:
+        end = min(p + n, min(p1, m.rows // PN_PANEL))        # whole panels
+        if n > 1 and end > p:
+            parts_product(team, m, x, form, p, end, end if end < p1 else after, y, ldy)
+        else:
+            end = p + 1
+            panel_product(team, m, x, form, p, y, ldy)
+        p = end
+
+
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                         const size_t *ldy) noexcept nogil:
     phase_enter(team.rank, PHASE_PRODUCTS)
@@ -279,7 +355,7 @@ cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, flo
 
 cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                       const size_t *ldy) noexcept nogil:
-    cdef int i, r0, r1, p, panels
+    cdef int i, r0, r1, p, panels, unit, units, before, step
     cdef pn_counter *counter
     if x.n_tok == 1:
         for i in range(g.n):
@@ -290,13 +366,18 @@ cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float
             matrix_rows(&g.m[i], &x.act[<int>g.m[i].ops.act], 0, 1, r0, r1, y[i], ldy[i])
         return
     counter = team_counter(team)
-    p = pn_counter_next(counter)
-    panels = 0                           # of the matrices before i
+    unit = pn_counter_next(counter)
+    before = 0                           # units of the matrices before i
     for i in range(g.n):
-        while p - panels < (g.m[i].rows + PN_PANEL - 1) // PN_PANEL:
-            panel_product(team, &g.m[i], x, g.form[i], p - panels, y[i], ldy[i])
-            p = pn_counter_next(counter)
-        panels += (g.m[i].rows + PN_PANEL - 1) // PN_PANEL
+        panels = (g.m[i].rows + PN_PANEL - 1) // PN_PANEL
+        step = unit_panels(&g.m[i], g.form[i])
+        units = (panels + step - 1) // step
+        while unit - before < units:
+            p = (unit - before) * step
+            panels_product(team, &g.m[i], x, g.form[i], p, min(p + step, panels),
+                           p + team.n * step, y[i], ldy[i])
+            unit = pn_counter_next(counter)
+        before += units
 
 
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil:

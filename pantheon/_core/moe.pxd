@@ -29,7 +29,8 @@ cdef struct pn_moe:                      # weights of one layer
     pn_group down_reads                  # the same of down's input, routed experts
     pn_group shared_reads                # the same of down's input, shared expert
     size_t panel_bytes                   # most that an unpacked panel of any matrix here needs
-    size_t block_bytes                   # most that TOKENS_ALIGN packed inputs of one expert need
+    int block_tok                        # inputs of one expert that are packed together: the level's token_step
+    size_t block_bytes                   # most that block_tok packed inputs of one expert need
 
 cdef struct pn_moe_rank:                 # private to one rank
     float *logits                        # (n_experts,)
@@ -37,8 +38,8 @@ cdef struct pn_moe_rank:                 # private to one rank
     float *weights                       # (n_used + 1,)
     pn_input ff                          # input of down for a single token: n_used vectors
     pn_input ff_shared                   # the same, one vector
-    pn_input gather                      # TOKENS_ALIGN inputs of one expert
-    float *gathered                      # (TOKENS_ALIGN, n_embd), what gather reads
+    pn_input gather                      # block_tok inputs of one expert
+    float *gathered                      # (block_tok, n_embd), what gather reads
     int *first                           # (n_experts + 2,) first row of each expert
     int *block                           # (n_experts + 2,) first packed block of each expert
     int *token                           # (n_rows,) token of each row

@@ -15,7 +15,6 @@ from pantheon._core.kernels.table cimport (
     pn_type_ops,
 )
 from pantheon._core.linear cimport (
-    TOKENS_ALIGN,
     group_add,
     group_panel_bytes,
     group_product,
@@ -48,6 +47,7 @@ cdef int moe_init(pn_moe *moe, pn_owned *owned, int n_embd, int n_experts, int n
                   bint renormalise, float scale) except -1:
     memset(moe, 0, sizeof(pn_moe))
     moe.n_experts = n_experts
+    moe.block_tok = pn_kernels_active().token_step
     moe.n_used = n_used
     moe.n_ff = n_ff
     moe.n_ff_shared = n_ff_shared
@@ -68,12 +68,12 @@ cdef void moe_set_router(pn_moe *moe, const pn_matrix *router, const pn_matrix *
     moe.panel_bytes = max(moe.panel_bytes, group_panel_bytes(&moe.router))
 
 
-cdef size_t block_bytes(const pn_group *g) noexcept nogil:
-    """Bytes of TOKENS_ALIGN packed inputs in all forms of g."""
+cdef size_t block_bytes(const pn_group *g, int n_tok) noexcept nogil:
+    """Bytes of n_tok packed inputs in all forms of g."""
     cdef size_t n = 0
     cdef int i
     for i in range(g.n_forms):
-        n += matrix_packed_bytes(g.m[g.form_of[i]].ops, g.cols, TOKENS_ALIGN)
+        n += matrix_packed_bytes(g.m[g.form_of[i]].ops, g.cols, n_tok)
     return n
 
 
@@ -82,7 +82,7 @@ cdef void count_in(pn_moe *moe, const pn_group *g, pn_group *reads) noexcept nog
     for k in range(PN_ACT_KINDS):
         reads.kinds[k] = reads.kinds[k] or g.kinds[k]
     moe.panel_bytes = max(moe.panel_bytes, group_panel_bytes(g))
-    moe.block_bytes = max(moe.block_bytes, block_bytes(g))
+    moe.block_bytes = max(moe.block_bytes, block_bytes(g, moe.block_tok))
 
 
 cdef void moe_set_expert(pn_moe *moe, int e, const pn_matrix *gate, const pn_matrix *up,
@@ -121,8 +121,8 @@ cdef void layout_rank(pn_moe_rank *rank, const pn_moe_work *work, uint8_t *base,
     layout_ff(&rank.ff_shared, base, used, work.gate_shared, &reads[2], 1)
     if n_tok == 1:
         return
-    rank.gathered = <float *>carve(base, used, TOKENS_ALIGN * <size_t>reads[0].cols * sizeof(float))
-    layout_ff(&rank.gather, base, used, rank.gathered, &reads[0], TOKENS_ALIGN)
+    rank.gathered = <float *>carve(base, used, <size_t>moe.block_tok * reads[0].cols * sizeof(float))
+    layout_ff(&rank.gather, base, used, rank.gathered, &reads[0], moe.block_tok)
     rank.first = <int *>carve(base, used, (moe.n_experts + 2) * sizeof(int))
     rank.block = <int *>carve(base, used, (moe.n_experts + 2) * sizeof(int))
     rank.token = <int *>carve(base, used, (rows + n_tok) * sizeof(int))
@@ -132,8 +132,8 @@ cdef void layout_rank(pn_moe_rank *rank, const pn_moe_work *work, uint8_t *base,
 cdef size_t most_blocks(const pn_moe *moe, int n_tok) noexcept nogil:
     """Packed blocks of n_tok tokens at worst: whole ones, and one begun by each expert that has two rows or more."""
     cdef size_t rows = <size_t>n_tok * moe.n_used
-    return (rows // TOKENS_ALIGN + min(<size_t>moe.n_experts, rows // 2)
-            + ((n_tok + TOKENS_ALIGN - 1) // TOKENS_ALIGN if moe.n_ff_shared > 0 else 0))
+    return (rows // moe.block_tok + min(<size_t>moe.n_experts, rows // 2)
+            + ((n_tok + moe.block_tok - 1) // moe.block_tok if moe.n_ff_shared > 0 else 0))
 
 
 cdef size_t moe_layout(pn_moe_work *work, uint8_t *base, const pn_moe **layers, int n_layers, int n_tok,
@@ -321,7 +321,7 @@ cdef void group_by_expert(pn_moe_rank *own, const pn_moe *moe, const pn_moe_work
     for e in range(moe.n_experts):
         own.block[e + 1] = own.block[e]
         if own.first[e + 1] > 1:                             # a single row is not packed
-            own.block[e + 1] += (own.first[e + 1] + TOKENS_ALIGN - 1) // TOKENS_ALIGN
+            own.block[e + 1] += (own.first[e + 1] + moe.block_tok - 1) // moe.block_tok
         own.first[e + 1] += own.first[e]
     for i in range(n_rows):
         e = work.chosen[i]
@@ -335,19 +335,20 @@ cdef void group_by_expert(pn_moe_rank *own, const pn_moe *moe, const pn_moe_work
     own.block[moe.n_experts + 1] = own.block[moe.n_experts]
     if moe.n_ff_shared > 0:
         own.first[moe.n_experts + 1] += n_tok
-        own.block[moe.n_experts + 1] += (n_tok + TOKENS_ALIGN - 1) // TOKENS_ALIGN
+        own.block[moe.n_experts + 1] += (n_tok + moe.block_tok - 1) // moe.block_tok
         for i in range(n_tok):
             own.token[n_rows + i] = i
 
 
-cdef void pack_block(const pn_group *g, const pn_input *x, int t0, int n, uint8_t *packed) noexcept nogil:
+cdef void pack_block(const pn_team *team, const pn_group *g, const pn_input *x, int t0, int n,
+                     uint8_t *packed) noexcept nogil:
     """Vectors [t0, t0 + n) of x in all packed forms of g."""
     cdef const pn_type_ops *ops
     cdef int i
     for i in range(g.n_forms):
         ops = g.m[g.form_of[i]].ops
         matrix_pack(ops, &x.act[<int>ops.act], t0, n, packed)
-        packed += matrix_packed_bytes(ops, g.cols, TOKENS_ALIGN)
+        packed += matrix_packed_bytes(ops, g.cols, team.k.token_step)
 
 
 cdef inline void copy_vector(void *to, const void *start, int i, int t, size_t n_bytes) noexcept nogil:
@@ -392,11 +393,11 @@ cdef void pack_inputs(pn_team *team, const pn_moe *moe, const pn_input *x, pn_mo
     cdef int block = pn_counter_next(counter), e = 0, r0, n, i
     while block < own.block[moe.n_experts + 1]:
         e = next_expert(own.block, block, e)
-        r0 = (block - own.block[e]) * TOKENS_ALIGN
-        n = min(<int>TOKENS_ALIGN, rows_of(own, e) - r0)
+        r0 = (block - own.block[e]) * moe.block_tok
+        n = min(moe.block_tok, rows_of(own, e) - r0)
         for i in range(n):
             gather_vector(own, &moe.gate_up[e], x, i, own.token[own.first[e] + r0 + i])
-        pack_block(&moe.gate_up[e], &own.gather, 0, n, work.packed + block * work.block_bytes)
+        pack_block(team, &moe.gate_up[e], &own.gather, 0, n, work.packed + block * work.block_bytes)
         block = pn_counter_next(counter)
     team_barrier(team)
 
@@ -412,6 +413,7 @@ cdef void rows_product(const pn_team *team, const pn_moe_work *work, const pn_gr
     cdef pn_moe_rank *own = &work.ranks[team.rank]
     cdef const pn_matrix *m = &g.m[i]
     cdef int n = rows_of(own, e), t, f
+    cdef int block = team.k.token_step
     cdef const uint8_t *packed
     if n == 1 or g.form[i] < 0:
         for t in range(n):
@@ -420,13 +422,13 @@ cdef void rows_product(const pn_team *team, const pn_moe_work *work, const pn_gr
         return
     packed = work.packed + own.block[e] * work.block_bytes
     for f in range(g.form[i]):
-        packed += matrix_packed_bytes(g.m[g.form_of[f]].ops, g.cols, TOKENS_ALIGN)
+        packed += matrix_packed_bytes(g.m[g.form_of[f]].ops, g.cols, block)
     matrix_unpack(team, m, r0 // PN_PANEL)
     t = 0
     while t < n:
-        matrix_tiles(team, m, r0 // PN_PANEL, packed, min(<int>TOKENS_ALIGN, n - t), y + t * ldy, ldy)
+        matrix_tiles(team, m, r0 // PN_PANEL, packed, min(block, n - t), y + t * ldy, ldy)
         packed += work.block_bytes
-        t += TOKENS_ALIGN
+        t += block
 
 
 cdef inline int unit_rows(const pn_moe_rank *own, int e) noexcept nogil:
@@ -474,14 +476,14 @@ cdef void prepare_down(pn_team *team, const pn_moe *moe, pn_moe_work *work) noex
     for e in range(moe.n_experts + (moe.n_ff_shared > 0)):
         reads = &moe.down_reads if e < moe.n_experts else &moe.shared_reads
         x = &work.ff if e < moe.n_experts else &work.ff_shared
-        blocks = (rows_of(own, e) + TOKENS_ALIGN - 1) // TOKENS_ALIGN
+        blocks = (rows_of(own, e) + moe.block_tok - 1) // moe.block_tok
         while unit - before < blocks:
-            r0 = (unit - before) * TOKENS_ALIGN
-            n = min(<int>TOKENS_ALIGN, rows_of(own, e) - r0)
+            r0 = (unit - before) * moe.block_tok
+            n = min(moe.block_tok, rows_of(own, e) - r0)
             t = r0 + (own.first[e] if e < moe.n_experts else 0)
             input_prepare(team, x, reads, t, t + n)
             if rows_of(own, e) > 1:
-                pack_block(&moe.down[e], x, t, n, work.packed + (own.block[e] + unit - before) * work.block_bytes)
+                pack_block(team, &moe.down[e], x, t, n, work.packed + (own.block[e] + unit - before) * work.block_bytes)
             unit = pn_counter_next(counter)
         before += blocks
     team_barrier(team)

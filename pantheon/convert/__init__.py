@@ -25,7 +25,7 @@ from pantheon.convert.layout import Layout
 from pantheon.convert.pieces import Source, read_source
 from pantheon.convert.qwen35 import qwen35_tensors
 from pantheon.convert.types import TYPES, file_type, gguf_package, planned
-from pantheon.convert.vocabulary import add_vocabulary, no_vocabulary, read_vocabulary
+from pantheon.convert.vocabulary import Vocabulary, add_vocabulary, no_vocabulary, read_vocabulary
 from pantheon.convert.writer import Progress, refuse_existing, replaced, write_file
 
 __all__ = ["TYPES", "convert"]
@@ -57,7 +57,7 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: s
         plans = [planned(output, type) for output in layout.outputs]
         writer = gguf.GGUFWriter(None, h.arch)
         writer.add_type("model")
-        writer.add_name(_name(folder))
+        writer.add_name(model_name(folder, h, vocabulary))
         writer.add_file_type(file_type([plan.kind for plan in plans], type))
         if any(plan.kind > 1 and plan.kind != gguf.GGMLQuantizationType.BF16 for plan in plans):
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -94,5 +94,8 @@ def _config_path(folder: Path) -> Path:
     return path
 
 
-def _name(folder: Path) -> str:
-    return folder.resolve().name
+def model_name(folder: Path, h: Hyper, vocabulary: Vocabulary | None) -> str:
+    """The name of the folder. Readers know by it that tokens of Phi-3 swallow the space after them: no key says it."""
+    name = folder.resolve().name.encode("utf-8", "replace").decode()
+    is_phi3 = h.arch == "phi3" and vocabulary is not None and vocabulary.model == "llama"
+    return f"Phi-3 {name}" if is_phi3 and not any(text in name.lower() for text in ("phi-3", "phi3")) else name

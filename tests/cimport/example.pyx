@@ -130,3 +130,18 @@ def admission(str path, int n_tokens):
     }
     pantheon.pn_model_free(model)
     return facts
+
+
+def refused(str path, int n_prompt, int n_new, int n_ctx, int window):
+    """Why a reservation of these numbers is none; "" when there is nothing wrong with them."""
+    cdef pn_model *model = pn_load(path.encode())
+    cdef pantheon.pn_request request
+    cdef pantheon.pn_verdict verdict
+    cdef pantheon.pn_reservation *reservation = NULL
+    memset(&request, 0, sizeof(request))
+    request.n_prompt, request.n_new, request.n_ctx, request.window = n_prompt, n_new, n_ctx, window
+    status = pantheon.pn_admit_reserve(model, &request, &verdict, &reservation)
+    text = pantheon.pn_last_error().decode() if status == pantheon.PN_ADMIT_DENIED and reservation == NULL else ""
+    pantheon.pn_admit_release(reservation)
+    pantheon.pn_model_free(model)
+    return text

@@ -84,6 +84,17 @@ def test_admission(example, llama, monkeypatch):
         assert example.admission(str(llama), 1)["kv_q4"] is expected
 
 
+@pytest.mark.parametrize(("numbers", "text"), [
+    ((-1, 5, 0, 0), "-1 prompt tokens and 5 new ones: not in 0..2147483647"), ((0, 0, 0, 0), "one of them at least 1"),
+    ((5, -1, 0, 0), "5 prompt tokens and -1 new ones"), ((2**31 - 1, 1, 0, 0), "2147483647 prompt tokens"),
+    ((5, 5, 129, 0), "n_ctx is 129, not in 0..128"), ((5, 5, -1, 0), "n_ctx is -1, not in 0..128"),
+    ((5, 5, 0, -1), "a window of -1 tokens"),
+])
+def test_numbers_that_no_request_can_have(example, llama, numbers, text):
+    assert text in example.refused(str(llama), *numbers)
+    assert example.refused(str(llama), 5, 5, 128, 7) == ""
+
+
 def test_errors_are_exceptions(example, llama, tmp_path):
     with pytest.raises(FileNotFoundError):
         example.load_with(str(tmp_path / "none.gguf"))

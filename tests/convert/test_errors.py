@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
 
+import pantheon
 from pantheon.cli import main
 from pantheon.convert import convert
 
@@ -268,8 +269,6 @@ def test_interrupt(tmp_path):
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 def test_command(tmp_path, capsys):
-    import pantheon
-
     folder, out = FIXTURES / "convert" / "qwen35", tmp_path / "x.gguf"
     assert main(["convert", str(folder), str(out), "--type", "q8_0"]) == 0
     printed = capsys.readouterr()
@@ -291,6 +290,12 @@ def test_command(tmp_path, capsys):
 def test_usage(capsys, argv, says):
     assert main(argv) == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_command_knows_the_types():
+    from pantheon.cli.convert import TYPES
+
+    assert TYPES == pantheon.convert.TYPES
 
 
 def test_progress(tmp_path):

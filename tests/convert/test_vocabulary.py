@@ -2,6 +2,7 @@
 import io
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -10,7 +11,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import pantheon
-from pantheon.convert import convert
+from pantheon.convert import convert, model_name
 from pantheon.convert.pretokenizer import pretokenizer_name
 from pantheon.text.hf import load_tokenizer
 from pantheon.text.pretokenizers import TABLE
@@ -283,3 +284,11 @@ def test_tokens_that_the_older_file_lacks(tmp_path, spm, caplog):
     with caplog.at_level(logging.WARNING, "pantheon"):
         both(folder_of(tmp_path, data, spm, tokenizer_config=SPM_CONFIG))
     assert "tokenizer.model lacks" in caplog.text
+
+
+@pytest.mark.parametrize("arch, model, folder, name", [
+    ("phi3", "llama", "my-tune", "Phi-3 my-tune"), ("phi3", "llama", "Phi-3.5-mini", "Phi-3.5-mini"),
+    ("phi3", "gpt2", "phi-4", "phi-4"), ("llama", "llama", "my-tune", "my-tune"),
+])
+def test_names_by_which_readers_know_phi3(tmp_path, arch, model, folder, name):
+    assert model_name(tmp_path / folder, SimpleNamespace(arch=arch), SimpleNamespace(model=model)) == name

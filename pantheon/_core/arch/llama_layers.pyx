@@ -11,7 +11,6 @@ from pantheon._core.attention cimport attention, attention_heads, pn_attn_step
 from pantheon._core.gated cimport gated_product
 from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
 from pantheon._core.linear cimport (
-    TOKENS_ALIGN,
     group_prefetch,
     group_product,
     input_pack,
@@ -19,6 +18,7 @@ from pantheon._core.linear cimport (
     pn_team,
     team_barrier,
     team_range,
+    team_tokens,
 )
 from pantheon._core.moe cimport moe_prepare, moe_step
 from pantheon._core.rope cimport pn_rope, rope_angles
@@ -285,7 +285,7 @@ cdef void logits(llama_job *job, pn_team *team, pn_llama_stream *s) noexcept nog
     cdef float *y[1]
     cdef size_t ldy[1]
     if job.n_tok > 1:
-        team_range(team, n_out, TOKENS_ALIGN, &o0, &o1)
+        team_tokens(team, n_out, &o0, &o1)
     for o in range(o0, o1):
         norm(job, s.x + (job.first_out + o) * n, job.w.output_norm, job.w.output_norm_bias, s.normed + o * n)
     input_prepare(team, &s.head, &job.w.head, o0, o1)
@@ -312,7 +312,7 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
     cdef pn_team team = run_team(job.run, job.w.k, work.counters, work.ranks[rank].panel, rank, n)
     cdef int t0 = 0, t1 = 1, i
     if job.n_tok > 1:
-        team_range(&team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
+        team_tokens(&team, job.n_tok, &t0, &t1)
     embed(job, s, t0, t1)
     llama_next(job, &team, s, -1, t0, t1)
     if job.n_tok > 1:

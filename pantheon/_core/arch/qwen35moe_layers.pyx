@@ -12,7 +12,6 @@ from pantheon._core.deltanet cimport deltanet_channels, deltanet_mix, deltanet_v
 from pantheon._core.gated cimport gated_product
 from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
 from pantheon._core.linear cimport (
-    TOKENS_ALIGN,
     group_prefetch,
     group_product,
     input_pack,
@@ -23,6 +22,7 @@ from pantheon._core.linear cimport (
     pn_team,
     team_barrier,
     team_range,
+    team_tokens,
 )
 from pantheon._core.moe cimport moe_prepare, moe_step
 from pantheon._core.rope cimport mrope_angles
@@ -220,7 +220,7 @@ cdef void logits(qwen_job *job, pn_team *team, pn_qwen35moe_stream *s) noexcept 
     cdef float *y[1]
     cdef size_t ldy[1]
     if job.n_tok > 1:
-        team_range(team, n_out, TOKENS_ALIGN, &o0, &o1)
+        team_tokens(team, n_out, &o0, &o1)
     for o in range(o0, o1):
         job.w.k.rms_norm(s.x + (job.run.first_out + o) * n, job.w.output_norm, job.c.norm_eps, job.c.n_embd,
                          s.normed + o * n)
@@ -239,7 +239,7 @@ cdef void qwen_task(void *arg, int rank, int n) noexcept nogil:
     cdef pn_team team = run_team(job.run, job.w.k, work.counters, work.ranks[rank].panel, rank, n)
     cdef int t0 = 0, t1 = 1, i
     if job.n_tok > 1:
-        team_range(&team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
+        team_tokens(&team, job.n_tok, &t0, &t1)
     embed(job, s, t0, t1)
     enter_layer(job, &team, s, 0, t0, t1)
     if job.n_tok > 1:

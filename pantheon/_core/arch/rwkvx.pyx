@@ -45,13 +45,12 @@ from pantheon._core.arch.rwkvx_state cimport (
 from pantheon._core.arch.rwkvx_work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.linear cimport (
-    TOKENS_ALIGN,
     group_product,
     input_begin,
     input_prepare,
     pn_team,
     team_barrier,
-    team_range,
+    team_tokens,
 )
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport pn_counter_zero
@@ -66,7 +65,7 @@ cdef void embed(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
     cdef size_t n = job.c.n_embd
     cdef float *x = job.x if job.shared else s.x
     if job.shared:
-        team_range(team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
+        team_tokens(team, job.n_tok, &t0, &t1)
     for t in range(t0, t1):
         run_embed(job.run, &job.w.embd, t, x + t * n)
         job.w.k.layer_norm(x + t * n, job.w.ln0_w, job.w.ln0_b, job.c.norm_eps, job.c.n_embd, x + t * n)
@@ -110,7 +109,7 @@ cdef void begin_window(rx_job *job, pn_team *team, rx_view *v, int w0) noexcept 
     v.t1 = 1
     if not job.shared:
         return
-    team_range(team, v.n_tok, TOKENS_ALIGN, &v.t0, &v.t1)
+    team_tokens(team, v.n_tok, &v.t0, &v.t1)
     team.next_counter = 0
     team_barrier(team)
     if team.rank == 0:
@@ -147,7 +146,7 @@ cdef void logits(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
         n_out = min(<int>RX_WINDOW, job.n_tok - first)
         x = job.x + first * n if job.shared else s.x
         if job.shared:
-            team_range(team, n_out, TOKENS_ALIGN, &o0, &o1)
+            team_tokens(team, n_out, &o0, &o1)
             team.next_counter = 0
             team_barrier(team)
             if team.rank == 0:

@@ -8,13 +8,12 @@ from pantheon._core.attention cimport attention, attention_heads
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
 from pantheon._core.linear cimport (
-    TOKENS_ALIGN,
     group_product,
     input_prepare,
     pn_group,
     pn_team,
     team_barrier,
-    team_range,
+    team_tokens,
 )
 
 
@@ -91,7 +90,7 @@ cdef void rwkvx_select(rx_job *job, pn_team *team, int b) noexcept nogil:
     cdef size_t at
     cdef float sum
     team_barrier(team)
-    team_range(team, job.n_tok, TOKENS_ALIGN, &t0, &t1)
+    team_tokens(team, job.n_tok, &t0, &t1)
     for t in range(t0, t1):
         sum = 0
         for h in range(job.c.n_head):

@@ -2,6 +2,7 @@
 
 static const char *const NAMES[PN_CPU_FEATURES] = {
     "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "neon", "dotprod",
+    "amxint8",
 };
 
 const char *pn_cpu_feature_name(int i) { return NAMES[i]; }
@@ -9,6 +10,23 @@ const char *pn_cpu_feature_name(int i) { return NAMES[i]; }
 #if defined(__x86_64__)
 
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+
+/* The system saves tile registers only of processes that asked for it once; it may refuse (an old kernel, a signal stack
+ * that is too small). */
+static int tiles_permitted(void)
+{
+#ifdef __linux__
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return 0;
+#endif
+}
 
 /* XCR0: which register states the system saves at a context switch. Only valid when CPUID reports OSXSAVE. */
 static uint64_t xcr0(void)
@@ -44,6 +62,8 @@ uint32_t pn_cpu_features(void)
         if (c & 1u << 11)
             found |= PN_CPU_AVX512_VNNI;
     }
+    if ((saved & 0x60000) == 0x60000 && d & 1u << 24 && d & 1u << 25 && tiles_permitted()) /* AMX-TILE, AMX-INT8 */
+        found |= PN_CPU_AMX_INT8;
     if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4))
         found |= PN_CPU_AVX_VNNI;
     return found;

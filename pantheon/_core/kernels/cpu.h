@@ -15,7 +15,8 @@ enum {
     PN_CPU_AVX512_VNNI = 1 << 7,
     PN_CPU_NEON = 1 << 8,
     PN_CPU_DOTPROD = 1 << 9,
-    PN_CPU_FEATURES = 10,
+    PN_CPU_AMX_INT8 = 1 << 10,
+    PN_CPU_FEATURES = 11,
 };
 
 /* Set of the bits above. A vector extension counts only when the system saves its registers. */

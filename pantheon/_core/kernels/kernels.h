@@ -63,10 +63,18 @@ typedef struct pn_type_ops {
     size_t (*pack_bytes)(int n, int n_tok);
     void (*pack_x)(const pn_act *x, int t0, int n_tok, uint8_t *packed);
     void (*tile)(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy);
-    int tile_tok; /* most tokens of one pack_x and tile; fewer are fine. Types with the same pack_x share packed input. */
+    /* A tile of columns [k0, k0 + n) out of n_all, k0 a multiple of 256, and of several panels that follow one another:
+     * panels hold those columns only, packed input all of them; where k0 > 0 the sums go on from y. For levels that a
+     * cache cannot feed otherwise; NULL in others. */
+    void (*tile_part)(const uint8_t *panel, int n_panels, const uint8_t *packed, int n_all, int k0, int n, int n_tok, float *y,
+                      size_t ldy);
+    /* Most tokens of one tile and of one pack_x; fewer are fine. tile_tok is a multiple of pack_tok: a tile of more tokens
+     * reads units of pack_tok that lie pack_bytes(n, pack_tok) apart, rounded up to 64. Types with the same pack_x share
+     * packed input. */
+    int tile_tok, pack_tok;
 } pn_type_ops;
 
-enum { PN_PANEL = 16 };
+enum { PN_PANEL = 16, PN_TILE_TOK = 96 }; /* rows of a panel; no tile_tok is larger */
 
 /* KV cache types. One cache head is a K area and a V area of n_ctx positions (a multiple of 8), head_dim D wide.
  *   K f16/f32: [pos/8][D][8]. K q8_0/q4_0: per group of 8 positions and per 32 dims: 8 f16 scales, then codes [32][8]
@@ -119,6 +127,7 @@ typedef struct pn_rwkv7_step {
 
 typedef struct pn_kernels {
     const char *level;
+    int token_step; /* ranks split tokens at multiples of this: of every type's pack_tok */
     pn_type_ops type[PN_TYPE_COUNT];
     pn_kv_ops kv[PN_KVK_COUNT];
 

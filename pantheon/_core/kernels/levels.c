@@ -76,6 +76,13 @@ static const pn_level_init AVX512[] = {
 };
 #endif
 
+#ifdef PN_HAVE_AMX
+FAMILY(pn_amx_tiles_q32);
+FAMILY(pn_amx_tiles_super);
+FAMILY(pn_amx_tiles_float);
+static const pn_level_init AMX[] = {pn_amx_tiles_q32, pn_amx_tiles_super, pn_amx_tiles_float};
+#endif
+
 #ifdef PN_HAVE_NEON
 FAMILY(pn_neon_types_float);
 FAMILY(pn_neon_types_q32);
@@ -122,6 +129,10 @@ static const level_row LEVELS[] = {
     ROW("avx512", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C | PN_CPU_AVX512F | PN_CPU_AVX512BW | PN_CPU_AVX512VL |
                   PN_CPU_AVX512_VNNI, AVX512),
 #endif
+#ifdef PN_HAVE_AMX
+    ROW("amx", PN_CPU_AVX2 | PN_CPU_FMA | PN_CPU_F16C | PN_CPU_AVX512F | PN_CPU_AVX512BW | PN_CPU_AVX512VL |
+               PN_CPU_AVX512_VNNI | PN_CPU_AMX_INT8, AMX),
+#endif
 #ifdef PN_HAVE_NEON
     ROW("neon", PN_CPU_NEON, NEON),
 #endif
@@ -137,6 +148,23 @@ static pn_level listed[N_LEVELS + 1];
 static int best;
 static pthread_once_t built = PTHREAD_ONCE_INIT;
 
+static int common_multiple(int a, int b)
+{
+    int m = a;
+    while (m % b)
+        m += a;
+    return m;
+}
+
+static int token_step(const pn_kernels *k)
+{
+    int step = k->row8.pack_tok > 0 ? k->row8.pack_tok : 1;
+    for (int i = 0; i < PN_TYPE_COUNT; i++)
+        if (k->type[i].tile)
+            step = common_multiple(step, k->type[i].pack_tok);
+    return step;
+}
+
 static void build(void)
 {
     uint32_t features = pn_cpu_features();
@@ -149,6 +177,7 @@ static void build(void)
         for (int f = 0; f < row->n_families; f++)
             row->families[f](&tables[i]);
         tables[i].level = row->name;
+        tables[i].token_step = token_step(&tables[i]);
         best = i;
     }
 }

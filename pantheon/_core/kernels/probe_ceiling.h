@@ -57,6 +57,31 @@ static inline double pn_ceiling_avx2(void)
 PN_CEILING_DP(pn_ceiling_avxvnni, "%{vex%} ", "ymm", 32)
 PN_CEILING_DP(pn_ceiling_avx512, "", "zmm", 64)
 
+/* tdpbssd: 4 sums of 16 x 16 x 64, 5 times a round */
+static inline double pn_ceiling_amx(void)
+{
+    uint8_t config[64] = {1};
+    uint64_t n = PN_CEILING_ROUNDS;
+    for (int i = 0; i < 6; i++) {
+        config[16 + 2 * i] = 64;
+        config[48 + i] = 16;
+    }
+    __asm__ volatile("ldtilecfg %1\n\t"
+                     "tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3\n\t"
+                     "tilezero %%tmm4\n\ttilezero %%tmm5\n\t"
+                     ".p2align 6\n"
+                     "1:\n\t"
+                     ".rept 5\n\t"
+                     "tdpbssd %%tmm5, %%tmm4, %%tmm0\n\ttdpbssd %%tmm5, %%tmm4, %%tmm1\n\t"
+                     "tdpbssd %%tmm5, %%tmm4, %%tmm2\n\ttdpbssd %%tmm5, %%tmm4, %%tmm3\n\t"
+                     ".endr\n\t"
+                     "dec %0\n\t"
+                     "jnz 1b\n\t"
+                     "tilerelease"
+                     : "+r"(n) : "m"(config) : "cc");
+    return PN_CEILING_ROUNDS * 20.0 * 16 * 16 * 64;
+}
+
 /* vfmadd231ps on 256 bits, as every level has it for floats: 10 sums, twice a round */
 static inline double pn_ceiling_fma(void)
 {
@@ -149,6 +174,8 @@ static inline pn_ceiling_fn pn_ceiling(const char *level, int floats)
         return floats ? pn_ceiling_fma : pn_ceiling_avxvnni;
     if (!strcmp(level, "avx512"))
         return floats ? pn_ceiling_fma : pn_ceiling_avx512;
+    if (!strcmp(level, "amx"))
+        return floats ? pn_ceiling_fma : pn_ceiling_amx;
 #elif defined(__aarch64__)
     if (!strcmp(level, "neon"))
         return floats ? pn_ceiling_fma : pn_ceiling_smlal;

@@ -85,6 +85,19 @@ cdef void *address(array, int columns) except? NULL:
     return <void *> <uintptr_t> array.ctypes.data
 
 
+cdef size_t unit_offset(const pn_type_ops *ops, int n, int t):
+    """Where the packed input of token t begins, t a multiple of pack_tok."""
+    return (ops.pack_bytes(n, ops.pack_tok) + 63) // 64 * 64 * (t // ops.pack_tok)
+
+
+cdef void pack_units(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil:
+    cdef size_t unit = (ops.pack_bytes(x.n, ops.pack_tok) + 63) // 64 * 64
+    cdef int t = 0
+    while t < n_tok:
+        ops.pack_x(x, t0 + t, min(ops.pack_tok, n_tok - t), packed + unit * <size_t>(t // ops.pack_tok))
+        t += ops.pack_tok
+
+
 cdef int check_rows(const pn_type_ops *ops, const uint8_t[:] w, size_t row_bytes, int n_rows, int n) except -1:
     if n <= 0 or n % ops.block or row_bytes < <size_t> (n // ops.block * ops.block_bytes):
         raise ValueError(f"rows of {row_bytes} bytes do not hold {n} elements")
@@ -123,11 +136,12 @@ def matmul(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int
     tiles = []
     for t in range(0, n_tok, tile_tok):
         tokens = min(tile_tok, n_tok - t)
-        packed_size = ops.pack_bytes(n, tokens)
+        r = (tokens - 1) // ops.pack_tok * ops.pack_tok
+        packed_size = unit_offset(ops, n, r) + ops.pack_bytes(n, tokens - r)
         packed_array = aligned_bytes(packed_size + 64)
         packed_array[packed_size:] = guard
         packed = packed_array
-        ops.pack_x(&x.act, t, tokens, &packed[0])
+        pack_units(ops, &x.act, t, tokens, &packed[0])
         if not np.array_equal(packed_array[packed_size:], guard):
             raise RuntimeError("pack_x wrote past its bytes")
         tiles.append((t, tokens, packed_array))
@@ -142,6 +156,37 @@ def matmul(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int
     if not np.all(out_array[:, n_panel_rows] == -77):
         raise RuntimeError("tile wrote past its rows")
     return out_array[:, :n_panel_rows].copy()
+
+
+def matmul_parts(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int n_rows, int n, Activations x,
+                 int columns, int panels):
+    """Products by tile_part: ``columns`` (a multiple of 256) at a time, of so many panels at once; as matmul() else.
+
+    None where the level has no tile_part for the type.
+    """
+    cdef const pn_type_ops *ops = tile_ops(level, type_name)
+    check_rows(ops, w, row_bytes, n_rows, n)
+    if x.act.n != n or n_rows % PN_PANEL or columns <= 0 or columns % 256 or panels <= 0:
+        raise ValueError(f"{n_rows} rows of {n} elements, input of {x.act.n}, {columns} columns of {panels} panels")
+    if ops.tile_part == NULL:
+        return None
+    cdef int n_tok = x.act.n_tok, t, r, k, p, cols, count, tokens
+    cdef uint8_t[::1] packed = aligned_bytes(unit_offset(ops, n, n_tok + ops.pack_tok))
+    cdef uint8_t[::1] panel = aligned_bytes(panels * ops.panel_bytes(columns))
+    cdef float[:, ::1] out = np.full((n_tok, n_rows), -77, np.float32)
+    pack_units(ops, &x.act, 0, n_tok, &packed[0])
+    for r in range(0, n_rows, panels * PN_PANEL):
+        count = min(panels, (n_rows - r) // PN_PANEL)
+        for k in range(0, n, columns):
+            cols = min(columns, n - k)
+            for p in range(count):
+                ops.unpack(&w[(r + p * PN_PANEL) * row_bytes + k // ops.block * ops.block_bytes], row_bytes, PN_PANEL,
+                           cols, &panel[p * ops.panel_bytes(cols)])
+            for t in range(0, n_tok, ops.tile_tok):
+                tokens = min(ops.tile_tok, n_tok - t)
+                ops.tile_part(&panel[0], count, &packed[unit_offset(ops, n, t)], n, k, cols, tokens, &out[t, r],
+                              n_rows)
+    return np.asarray(out)
 
 
 def vector_products(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, int n_rows, int n, Activations x):
@@ -176,7 +221,7 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
         raise ValueError(f"{n_rows} rows of {n} elements with input of {x.act.n}")
     cdef int n_tok = x.act.n_tok, step = ops.tile_tok, t, p
     cdef uint8_t[::1] panel = aligned_bytes(ops.panel_bytes(n))
-    cdef size_t tile_bytes = (ops.pack_bytes(n, step) + 63) // 64 * 64
+    cdef size_t tile_bytes = unit_offset(ops, n, step)
     cdef uint8_t[::1] packed = aligned_bytes(tile_bytes * ((n_tok + step - 1) // step))
     cdef float[:, ::1] out = np.zeros((n_tok, n_rows), np.float32)
     cdef double[::1] unpack = np.full(n_rows // PN_PANEL, np.inf)
@@ -187,7 +232,7 @@ def measure(str level, str type_name, const uint8_t[::1] w, size_t row_bytes, in
             begin = seconds()
             t = 0
             while t < n_tok:
-                ops.pack_x(&x.act, t, min(step, n_tok - t), &packed[t // step * tile_bytes])
+                pack_units(ops, &x.act, t, min(step, n_tok - t), &packed[t // step * tile_bytes])
                 t += step
             pack = min(pack, seconds() - begin)
             for p in range(n_rows // PN_PANEL):

@@ -18,6 +18,7 @@ cdef extern from "kernels.h" nogil:
 
     enum:
         PN_PANEL
+        PN_TILE_TOK
         PN_ATTN_TILE
         PN_DELTA_COLUMNS
         PN_RWKV_HEAD
@@ -47,7 +48,10 @@ cdef extern from "kernels.h" nogil:
         size_t (*pack_bytes)(int n, int n_tok) noexcept nogil
         void (*pack_x)(const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil
         void (*tile)(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy) noexcept nogil
+        void (*tile_part)(const uint8_t *panel, int n_panels, const uint8_t *packed, int n_all, int k0, int n,
+                          int n_tok, float *y, size_t ldy) noexcept nogil
         int tile_tok
+        int pack_tok
 
     ctypedef struct pn_attn_rows:
         int n
@@ -95,6 +99,7 @@ cdef extern from "kernels.h" nogil:
 
     ctypedef struct pn_kernels:
         const char *level
+        int token_step
         pn_type_ops type[PN_TYPE_COUNT]
         pn_kv_ops kv[PN_KVK_COUNT]
         pn_quantize_fn quantize[PN_ACT_KINDS]

@@ -165,15 +165,17 @@ void check_types(void)
 static void check_tile(int type, int n, int n_rows, int n_tok, size_t slack, int pattern, int extreme)
 {
     const pn_type_ops *ops = &level->type[type];
-    const size_t bytes = row_bytes(type, n);
-    float *y = aligned((size_t)n_tok * PN_PANEL * 4), expected[16 * PN_PANEL] = {0};
+    const size_t bytes = row_bytes(type, n), unit = (ops->pack_bytes(n, ops->pack_tok) + 63) / 64 * 64;
+    float *y = aligned((size_t)n_tok * PN_PANEL * 4), expected[PN_TILE_TOK * PN_PANEL] = {0};
     uint8_t *w = guarded(bytes * (size_t)n_rows, slack);
-    uint8_t *panel = aligned(ops->panel_bytes(n)), *packed = aligned(ops->pack_bytes(n, n_tok));
+    uint8_t *panel = aligned(ops->panel_bytes(n)), *packed = aligned(unit * (size_t)((n_tok + ops->pack_tok - 1) / ops->pack_tok));
     fill_rows(type, w, n_rows, n, pattern);
     const pn_act x = random_input(type, n, n_tok + 1, extreme);
     memset(panel, 0xA5, ops->panel_bytes(n));
     ops->unpack(w, bytes, n_rows, n, panel);
-    ops->pack_x(&x, 1, n_tok, packed);
+    for (int t = 0; t < n_tok; t += ops->pack_tok)
+        ops->pack_x(&x, 1 + t, n_tok - t < ops->pack_tok ? n_tok - t : ops->pack_tok,
+                    packed + unit * (size_t)(t / ops->pack_tok));
     ops->tile(panel, packed, n, n_tok, y, PN_PANEL);
     for (int t = 0; t < n_tok; t++)
         for (int r = 0; r < n_rows; r++)
@@ -181,6 +183,34 @@ static void check_tile(int type, int n, int n_rows, int n_tok, size_t slack, int
     same_floats(y, expected, (size_t)(n_tok * PN_PANEL),
                 "%s tile, n %d, %d rows, %d tokens, slack %zu, codes %d, input %d", ops->name, n, n_rows, n_tok,
                 slack, pattern, extreme);
+    release();
+}
+
+/* Two parts of the columns, three panels at once. */
+static void check_parts(int type, int n, int n_tok)
+{
+    const pn_type_ops *ops = &level->type[type];
+    const size_t bytes = row_bytes(type, n), unit = (ops->pack_bytes(n, ops->pack_tok) + 63) / 64 * 64;
+    enum { PANELS = 3, N_ROWS = PANELS * PN_PANEL };
+    float *y = aligned((size_t)n_tok * N_ROWS * 4), *expected = aligned((size_t)n_tok * N_ROWS * 4);
+    uint8_t *w = guarded(bytes * N_ROWS, 0), *panels = aligned(PANELS * ops->panel_bytes(n));
+    uint8_t *packed = aligned(unit * (size_t)((n_tok + ops->pack_tok - 1) / ops->pack_tok));
+    fill_rows(type, w, N_ROWS, n, -1);
+    const pn_act x = random_input(type, n, n_tok, 0);
+    for (int t = 0; t < n_tok; t += ops->pack_tok)
+        ops->pack_x(&x, t, n_tok - t < ops->pack_tok ? n_tok - t : ops->pack_tok,
+                    packed + unit * (size_t)(t / ops->pack_tok));
+    for (int k = 0; k < n; k += 256) {
+        const size_t columns = ops->panel_bytes(256);
+        for (int p = 0; p < PANELS; p++)
+            ops->unpack(w + (size_t)(p * PN_PANEL) * bytes + row_bytes(type, k), bytes, PN_PANEL, 256,
+                        panels + (size_t)p * columns);
+        ops->tile_part(panels, PANELS, packed, n, k, 256, n_tok, y, N_ROWS);
+    }
+    for (int t = 0; t < n_tok; t++)
+        for (int r = 0; r < N_ROWS; r++)
+            ref->type[type].dot1(w + (size_t)r * bytes, &x, t, expected + t * N_ROWS + r);
+    same_floats(y, expected, (size_t)(n_tok * N_ROWS), "%s parts, n %d, %d tokens", ops->name, n, n_tok);
     release();
 }
 
@@ -196,6 +226,8 @@ void check_tiles(void)
                 check_tile(type, floats ? FLOAT_LENGTHS[i] : LENGTHS[i] * ops->block, PN_PANEL, n_tok, 0, -1, 0);
         for (int n_rows = 1; n_rows <= PN_PANEL; n_rows++)
             check_tile(type, n, n_rows, 1 + n_rows % ops->tile_tok, (size_t)n_rows % 5, -1, 0);
+        for (int n_tok = 1; ops->tile_part && n_tok <= ops->tile_tok; n_tok += 19)
+            check_parts(type, 512, n_tok);
         for (int p = 0; p < (floats ? 0 : COUNT(PATTERNS)); p++)
             for (int extreme = 0; extreme < 4; extreme++)
                 check_tile(type, n, PN_PANEL, ops->tile_tok, 1, PATTERNS[p], extreme);

@@ -189,7 +189,7 @@ TILE_INLINE void tiles_set(pn_type_ops *ops, int tile_tok, size_t (*panel_bytes)
     ops->pack_bytes = pack_bytes;
     ops->pack_x = pack_x;
     ops->tile = tile;
-    ops->tile_tok = tile_tok;
+    ops->tile_tok = ops->pack_tok = tile_tok;
 }
 
 /* The entry of a type whose unpack makes the panels of another type. */
@@ -197,6 +197,7 @@ TILE_INLINE void tiles_like(pn_type_ops *ops, const pn_type_ops *other,
                             void (*unpack)(const uint8_t *, size_t, int, int, uint8_t *))
 {
     tiles_set(ops, other->tile_tok, other->panel_bytes, unpack, other->pack_bytes, other->pack_x, other->tile);
+    ops->pack_tok = other->pack_tok;
 }
 
 /* ---- one compiled body per token count --------------------------------------------------------------------------- */

@@ -56,10 +56,10 @@ void pn_avx512_tiles_s16(pn_kernels *k)
 {
     for (size_t i = 0; i < sizeof S16_PANELS / sizeof *S16_PANELS; i++) {
         k->type[S16_PANELS[i]].tile = tile_plain;
-        k->type[S16_PANELS[i]].tile_tok = TOK;
+        k->type[S16_PANELS[i]].tile_tok = k->type[S16_PANELS[i]].pack_tok = TOK;
     }
     for (size_t i = 0; i < sizeof S16_PANELS_WITH_MIN / sizeof *S16_PANELS_WITH_MIN; i++) {
         k->type[S16_PANELS_WITH_MIN[i]].tile = tile_min;
-        k->type[S16_PANELS_WITH_MIN[i]].tile_tok = TOK;
+        k->type[S16_PANELS_WITH_MIN[i]].tile_tok = k->type[S16_PANELS_WITH_MIN[i]].pack_tok = TOK;
     }
 }

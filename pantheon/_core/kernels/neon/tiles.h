@@ -91,7 +91,7 @@ NEON_INLINE void tiles_set(pn_type_ops *ops, int tile_tok, size_t (*panel_bytes)
     ops->pack_bytes = pack_bytes;
     ops->pack_x = pack_x;
     ops->tile = tile;
-    ops->tile_tok = tile_tok;
+    ops->tile_tok = ops->pack_tok = tile_tok;
 }
 
 /* One compiled body per token count. */
