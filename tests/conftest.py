@@ -10,6 +10,7 @@ settings.register_profile("pantheon", deadline=None, suppress_health_check=[Heal
 settings.load_profile("pantheon")
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
+HF_MODELS = sorted(path.parent for path in (TINY.parent / "hf").glob("*/config.json"))
 TINY_MODELS = sorted(path.stem for path in TINY.glob("*.gguf"))
 
 

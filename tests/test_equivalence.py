@@ -1,8 +1,10 @@
 """Same input, same bits: whatever the chunking, the thread count, the company or the history of a sequence."""
+import os
 import threading
 
 import numpy as np
 import pytest
+from conftest import HF_MODELS, TINY, TINY_MODELS
 
 import pantheon
 
@@ -10,6 +12,16 @@ TOKENS = np.random.default_rng(7).integers(3, 250, 90).astype(np.uint32)
 OTHER = np.random.default_rng(8).integers(3, 250, 90).astype(np.uint32)
 KV_TYPES = ["f16", "f32", "q8_0", "q4_0"]
 RECURRENT = {"qwen35", "qwen35moe"}  # go back to checkpoints only
+
+
+# every GGUF file and every Hugging Face folder
+ALL_MODELS = {**{name: TINY / f"{name}.gguf" for name in TINY_MODELS},
+              **{f"hf-{path.name}": path for path in HF_MODELS}}
+
+
+@pytest.fixture(params=ALL_MODELS)
+def tiny(request):
+    return ALL_MODELS[request.param]
 
 
 def same(a, b):
@@ -152,10 +164,24 @@ def test_embedding_override_equals_the_token(model):
 def embedding_table(model):
     import gguf
 
+    if model.container == "safetensors":
+        return hf_embedding_table(model)
     for tensor in gguf.GGUFReader(model.path).tensors:
         if tensor.name == "token_embd.weight":
             return gguf.dequantize(tensor.data, tensor.tensor_type).reshape(model.n_vocab, model.config.n_embd)
     raise AssertionError("no embedding table")
+
+
+def hf_embedding_table(model):
+    from pantheon._core.safetensors import SafetensorsFile
+
+    index = os.path.join(model.path, "model.safetensors.index.json")
+    with SafetensorsFile(index if os.path.exists(index) else os.path.join(model.path, "model.safetensors")) as file:
+        info = next(t for t in file.tensors if t.name.endswith("embed_tokens.weight"))
+        data = file.tensor(info.name)
+        if info.type == "BF16":
+            return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(info.shape)
+        return data.view({"F32": np.float32, "F16": np.float16}[info.type]).astype(np.float32).reshape(info.shape)
 
 
 def test_models_run_from_many_threads(tiny):

@@ -93,14 +93,14 @@ def test_files_of_one_model_agree(tmp_path):
 
 
 def rewrite(reader, experts, path):
-    """The model of reader with its experts in other tensors."""
+    """The model of reader with its experts in other tensors, and others in the place of some."""
     writer = gguf.GGUFWriter(path, "llama")
     for field in reader.fields.values():
         if field.name.startswith(("GGUF.", "general.architecture", "tokenizer.")):
             continue
         writer.add_key_value(field.name, field.contents(), field.types[0])
     for tensor in reader.tensors:
-        if not EXPERT.fullmatch(tensor.name):
+        if not EXPERT.fullmatch(tensor.name) and tensor.name not in experts:
             writer.add_tensor(tensor.name, np.array(tensor.data))
     for name, data in experts.items():
         writer.add_tensor(name, data)
@@ -114,6 +114,28 @@ def run(path, tokens):
     with pantheon.load(path) as model, model.new_state() as state:
         assert model.config.n_experts == 4
         return model.prefill(tokens, state, all_logits=True).tobytes()
+
+
+def test_only_the_chosen_experts_are_read(tmp_path):
+    """A router of zeros chooses the experts of the lowest numbers; the others hold no numbers."""
+    source = TINY / "mixtral-split.gguf"
+    tokens = np.random.default_rng(5).integers(3, 250, 40).astype(np.uint32)
+    reader = gguf.GGUFReader(source)
+    experts = {t.name: np.array(t.data) for t in reader.tensors if EXPERT.fullmatch(t.name)}
+    routers = {t.name: np.zeros_like(t.data) for t in reader.tensors if "ffn_gate_inp" in t.name}
+    assert routers
+    results = []
+    for value in (None, math.nan):
+        data = {name: np.full_like(array, value) if value is not None and name.endswith(".3.weight") else array
+                for name, array in experts.items()}
+        path = tmp_path / f"{value}.gguf"
+        rewrite(reader, data | routers, path)
+        with pantheon.load(path) as model, model.new_state() as a, model.new_state() as b:
+            assert model.config.n_experts_used == 3
+            results.append(model.prefill(tokens, a, all_logits=True))
+            results.append(np.stack([model.forward(token, b) for token in tokens]))
+    assert np.isfinite(results[0]).all() and np.ptp(results[0], axis=1).min() > 0.1
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
 
 
 def test_states_of_both_factors_in_one_batch():

@@ -211,9 +211,9 @@ def test_max_seq_is_16384_when_unset(tmp_path, monkeypatch):
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
-def changed(folder, drop=(), replace=None, types=None, **keys):
-    """The experts model with other keys (None: left out) and without some tensors, or with others in their place, or
-    with weights of other types."""
+def changed(folder, drop=(), replace=None, types=None, add=None, **keys):
+    """The experts model with other keys (None: left out) and without some tensors, with others in their place, with
+    weights of other types, or with tensors more."""
     reader = gguf.GGUFReader(TINY / "qwen35moe.gguf")
     path = folder / "changed.gguf"
     writer = gguf.GGUFWriter(path, "qwen35moe")
@@ -240,6 +240,8 @@ def changed(folder, drop=(), replace=None, types=None, **keys):
             writer.add_tensor(tensor.name, data)
         else:
             writer.add_tensor(tensor.name, gguf.quants.quantize(data, kind), raw_dtype=kind)
+    for name, data in (add or {}).items():
+        writer.add_tensor(name, data)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -343,6 +345,17 @@ def test_missing_tensors_are_named(tmp_path, name):
         pantheon.load(changed(tmp_path, drop=[name]))
 
 
+def test_tensors_that_nothing_reads(tmp_path):
+    """Those of drafting blocks may be there, all others must have a use."""
+    for name, match in (("blk.0.attn_q.weight", r"expected in blk\.0: .*ssm_conv1d\.weight"),
+                        ("blk.5.attn_q.weight", "the model has layers 0 to 3"),
+                        ("mm.0.weight", "outside of the layers"),
+                        ("blk.1.attn_q.scale", r"expected in blk\.1: ")):
+        with pytest.raises(ValueError, match=rf"tensor {name} of shape \(2, 3\) is in the file, but not .*{match}"):
+            pantheon.load(changed(tmp_path, add={name: np.ones((2, 3), np.float32)}))
+    pantheon.load(changed(tmp_path, add={"blk.4.nextn.new.weight": np.ones((2, 3), np.float32)})).close()
+
+
 def test_decay_that_grows_is_refused(tmp_path):
     """A_log as it is in a checkpoint, which a converter should have turned into -exp(A_log)."""
     a = np.array([-1, 0.5, -2, -3], np.float32)
@@ -352,13 +365,14 @@ def test_decay_that_grows_is_refused(tmp_path):
 
 def test_only_recurrent_layers(tmp_path):
     """No attention layer at all: a state without positions in its KV cache."""
-    reader = {t.name: t for t in gguf.GGUFReader(TINY / "qwen35moe.gguf").tensors}
-    path = changed(tmp_path, block_count=1, nextn_predict_layers=0, attention__recurrent_layers=[True])
+    names = [t.name for t in gguf.GGUFReader(TINY / "qwen35moe.gguf").tensors]
+    others = [name for name in names if name.startswith("blk.") and not name.startswith("blk.0.")]
+    assert "blk.1.attn_q.weight" in others
+    path = changed(tmp_path, drop=others, block_count=1, nextn_predict_layers=0, attention__recurrent_layers=[True])
     with pantheon.load(path) as model, model.new_state() as state:
         steps = np.stack([model.forward(token, state) for token in TOKENS])
         state.reset()
         assert model.prefill(TOKENS, state, all_logits=True).tobytes() == steps.tobytes()
-    assert "blk.1.attn_q.weight" in reader
 
 
 def test_the_fixtures_have_more_value_heads_than_key_heads():

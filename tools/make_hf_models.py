@@ -3,10 +3,12 @@
     python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 .
     /tmp/tiny/bin/python tools/make_hf_models.py [NAME ...]
 
-Models that the engine runs only when they are converted are in tests/fixtures/convert.
+Models with tokenizers, for the tests of `pantheon convert`, are in tests/fixtures/convert.
 
-Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer. golden.npz
-holds `tokens` (n,) int32 and `logits` (n, n_vocab) float32 of the stored weights, computed in float32. The ternary
+Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer; or, for
+`multimodal`, the way that the published Qwen3.5 files are: stacked experts, the text model inside of another one.
+golden.npz holds `tokens` (96,) int32 and `logits` (96, n_vocab) float32 of the stored weights,
+computed in float32; for LongRoPE also `short_logits`, of a prompt that is no longer than the short factors. The ternary
 models run transformers' own BitLinear and AutoBitLinear. Their int8 rounding turns a last-bit difference into a step
 where an input lies on the border between two codes, so a seed is taken for which none comes near one.
 """
@@ -24,6 +26,7 @@ import transformers.integrations.bitnet as bitnet
 from safetensors.torch import save_file
 from tiny import reference
 from tiny.hf_tokenizer import save_tokenizer
+from tiny.qwen35 import config as qwen35_config
 from tiny.recipes import RECIPES
 from transformers import BitNetConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
@@ -31,12 +34,11 @@ torch._dynamo.config.disable = True
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 BORDER = 2e-5  # distance to the border between two codes: several times the error of float32
-N_TOKENS = 24
 
 
 def _sizes(**changes) -> dict:
     sizes = {
-        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "vocab_size": 288, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
@@ -59,11 +61,16 @@ class Model:
     tokenizer: bool = False
     ternary: dict | None = None
     changes: dict = field(default_factory=dict)  # of config.json after saving: other spellings of the same
+    short: int = 0  # LongRoPE: positions of the short factors
+    multimodal: bool = False
     group: str = "hf"
+    n_tokens: int = 96
 
+
+TINY = {recipe.name: recipe.config for recipe in RECIPES}  # the same models as in GGUF, with other weights
 
 MODELS = [
-    Model("llama-sharded", LlamaConfig(**_sizes(vocab_size=288, tie_word_embeddings=False, eos_token_id=[2, 0],
+    Model("llama-sharded", LlamaConfig(**_sizes(tie_word_embeddings=False, eos_token_id=[2, 0],
                                                 rope_parameters=LLAMA3)), 31, torch.bfloat16, "24KB", tokenizer=True),
     Model("mistral-old-keys", MistralConfig(**_sizes(sliding_window=8, head_dim=12)), 32, torch.float16,
           changes={"rope_parameters": None, "rope_theta": 10000.0, "rope_scaling": None}),
@@ -73,6 +80,13 @@ MODELS = [
                    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}}),
     Model("qwen3-windows", Qwen3Config(**_sizes(num_hidden_layers=3, head_dim=16, use_sliding_window=True,
                                                 sliding_window=8, max_window_layers=1)), 34, torch.bfloat16),
+    Model("mixtral", TINY["mixtral"], 41, torch.bfloat16),
+    Model("qwen2-moe", TINY["qwen2moe"], 42, torch.float16),
+    Model("qwen3-moe", TINY["qwen3moe"], 43),
+    Model("phi2", TINY["phi2"], 44, torch.float16),
+    Model("phi3-longrope", TINY["phi3-longrope"], 45, torch.bfloat16, short=48),
+    Model("qwen35", qwen35_config(tie_word_embeddings=True, num_hidden_layers=5, linear_num_value_heads=4), 46),
+    Model("qwen35-moe", TINY["qwen35moe"], 47, torch.bfloat16, multimodal=True),
     Model("ternary-llama", LlamaConfig(**_sizes(hidden_size=64, intermediate_size=92)), 35, ternary={}),
     Model("bitnet-offline", BitNetConfig(**_sizes(hidden_size=64, intermediate_size=92, hidden_act="relu2")), 36,
           ternary={"linear_class": "autobitlinear", "quantization_mode": "offline"}),
@@ -80,12 +94,13 @@ MODELS = [
           torch.bfloat16, ternary={"linear_class": "autobitlinear", "quantization_mode": "online"}),
 ]
 CONVERTED = ("mixtral", "qwen2moe", "qwen3moe", "phi2", "phi3-longrope", "qwen35", "qwen35moe")
-MODELS += [Model(recipe.name, recipe.config, recipe.seed, torch.bfloat16, tokenizer=True, group="convert")
+MODELS += [Model(recipe.name, recipe.config, recipe.seed, torch.bfloat16, tokenizer=True, group="convert", n_tokens=24)
            for recipe in RECIPES if recipe.name in CONVERTED]
 
 
 def prompt(model: Model) -> np.ndarray:
-    return np.random.default_rng(1000 + model.seed).integers(3, model.config.vocab_size, size=N_TOKENS, dtype=np.int32)
+    rng = np.random.default_rng(1000 + model.seed)
+    return rng.integers(3, model.config.vocab_size, size=model.n_tokens, dtype=np.int32)
 
 
 def save_ternary(model: Model, net: torch.nn.Module, folder: Path) -> None:
@@ -125,6 +140,17 @@ def save_ternary(model: Model, net: torch.nn.Module, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=1))
 
 
+def save_multimodal(net: torch.nn.Module, stored: dict[str, torch.Tensor], folder: Path) -> None:
+    """A model that also has a picture side (one tensor here), which no text needs."""
+    data = {key.replace("model.", "model.language_model.", 1): value.contiguous() for key, value in stored.items()}
+    data["model.visual.pos_embed.weight"] = torch.ones(4, 8)
+    save_file(data, folder / "model.safetensors", metadata={"format": "pt"})
+    text = net.config.to_dict() | {"tie_word_embeddings": net.config.tie_word_embeddings}
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "text_config": text,
+        "tie_word_embeddings": net.config.tie_word_embeddings, "vision_config": {"depth": 1}}, indent=1))
+
+
 def border_distance(net: torch.nn.Module, tokens: np.ndarray) -> float:
     """How near any input of a ternary matrix comes to the middle between two int8 codes."""
     nearest = [1.0]
@@ -151,11 +177,14 @@ def make(model: Model) -> None:
         reference.draw_weights(net, model.seed)
         stored = {key: value.to(model.dtype) for key, value in net.state_dict().items()}
         net.load_state_dict({key: value.float() for key, value in stored.items()})
-        net.save_pretrained(folder, state_dict=stored, max_shard_size=model.shard)
+        if model.multimodal:
+            save_multimodal(net, stored, folder)
+        else:
+            net.save_pretrained(folder, state_dict=stored, max_shard_size=model.shard)
         (folder / "generation_config.json").unlink(missing_ok=True)
         tokens = prompt(model)
     else:
-        for _ in range(200):
+        for _ in range(500):
             net = reference.build(model.config)
             reference.draw_weights(net, model.seed)
             save_ternary(model, net, folder)
@@ -171,7 +200,10 @@ def make(model: Model) -> None:
     if model.tokenizer:
         save_tokenizer(folder)
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
-    np.savez_compressed(folder / "golden.npz", tokens=tokens, logits=reference.logits(net, tokens))
+    arrays = {"tokens": tokens, "logits": reference.logits(net, tokens)}
+    if model.short:
+        arrays["short_logits"] = reference.logits(net, tokens[:model.short])
+    np.savez_compressed(folder / "golden.npz", **arrays)
     print(f"{model.name}: seed {model.seed}, {sum(f.stat().st_size for f in folder.iterdir())} bytes")
 
 

@@ -4,10 +4,17 @@ from pantheon._core.types cimport pn_config
 
 # GIL; ValueError naming the file and the key. The registry's name for the model class that the file names.
 cdef str hf_architecture(dict config, str path)
+# GIL. The text model's part of a multimodal configuration, beside the keys of the whole; another one as it is. What the
+# functions below take.
+cdef dict hf_text(dict config, str path)
+# GIL. An integer of the configuration in low..high; default None: the class's, which must have one.
+cdef int hf_integer(dict config, str path, str key, int low, int high, object default) except? -1
 # GIL. Fills every field but arch; rope_kind is PN_ROPE_NEOX.
 cdef int config_from_hf(pn_config *c, dict config, str path) except -1
 # GIL. Sliding window of each layer, (n_layer,) ints, 0 = none; c is filled.
 cdef list hf_windows(const pn_config *c, dict config, str path)
+# GIL. LongRoPE's factors under a key, "short_factor" or "long_factor": (rope_dims / 2,) numbers; c is filled.
+cdef list hf_rope_factors(const pn_config *c, dict config, str path, str key)
 # GIL. How the matrices of the layers are stored.
 cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *
 # GIL. Whether the LM head is the embedding.

@@ -20,12 +20,18 @@ from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_SCALING_LINEAR,
     PN_ROPE_SCALING_LLAMA3,
+    PN_ROPE_SCALING_LONGROPE,
     PN_ROPE_SCALING_NONE,
     PN_ROPE_SCALING_YARN,
     pn_arch,
     pn_config,
 )
 
+QWEN35 = {"max_position_embeddings": 32768, "head_dim": 256, "partial_rotary_factor": 0.25,
+          "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+          "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_key_value_heads": 4}
+QWEN35_MOE = QWEN35 | {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8,
+                       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 # class -> registry name, and its own defaults of keys that a file may leave out
 CLASSES = {
     "LlamaForCausalLM": ("llama", {"max_position_embeddings": 2048}),
@@ -35,12 +41,33 @@ CLASSES = {
                                    "sliding_window": 4096, "max_window_layers": 28}),
     "Qwen3ForCausalLM": ("qwen3", {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128,
                                    "sliding_window": 4096, "max_window_layers": 28}),
+    "MixtralForCausalLM": ("mixtral", {"max_position_embeddings": 131072, "num_key_value_heads": 8,
+                                       "rms_norm_eps": 1e-5, "num_local_experts": 8, "num_experts_per_tok": 2,
+                                       "rope_theta": 1e6}),
+    "Qwen2MoeForCausalLM": ("qwen2moe", {"max_position_embeddings": 32768, "num_key_value_heads": 16,
+                                         "sliding_window": 4096, "max_window_layers": 28, "num_experts": 60,
+                                         "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+                                         "shared_expert_intermediate_size": 5632}),
+    "Qwen3MoeForCausalLM": ("qwen3moe", {"max_position_embeddings": 32768, "num_key_value_heads": 4,
+                                         "sliding_window": 4096, "num_experts": 128, "num_experts_per_tok": 8,
+                                         "moe_intermediate_size": 768}),
+    "PhiForCausalLM": ("phi2", {"max_position_embeddings": 2048, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5,
+                                "partial_rotary_factor": 0.5}),
+    "Phi3ForCausalLM": ("phi3", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+                                 "original_max_position_embeddings": 4096}),
+    "Qwen3_5ForCausalLM": ("qwen35", QWEN35),
+    "Qwen3_5ForConditionalGeneration": ("qwen35", QWEN35),
+    "Qwen3_5MoeForCausalLM": ("qwen35moe", QWEN35_MOE),
+    "Qwen3_5MoeForConditionalGeneration": ("qwen35moe", QWEN35_MOE),
     "BitNetForCausalLM": ("bitnet-b1.58", {"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
                                            "num_key_value_heads": 5, "hidden_act": "relu2", "rope_theta": 500000.0}),
     "BitnetForCausalLM": ("bitnet", {"max_position_embeddings": 2048}),
 }
-# registry name -> the activation that its forward has
-ACTIVATIONS = {"bitnet-b1.58": "relu2"}
+# registry name -> the activation that its forward has, and other words for the same
+ACTIVATIONS = {"bitnet-b1.58": "relu2", "phi2": "gelu_new"}
+SAME_ACTIVATION = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
+EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "qwen35moe")
+ROTATED_IN_PART = ("phi2", "phi3", "qwen35", "qwen35moe")
 
 
 cdef class _Keys:
@@ -49,12 +76,14 @@ cdef class _Keys:
     cdef dict defaults
     cdef str path
     cdef str prefix
+    cdef str arch                        # registry name of the model class
 
-    def __init__(self, values, defaults, path, prefix=""):
+    def __init__(self, values, defaults, path, prefix="", arch=""):
         self.values = values
         self.defaults = defaults
         self.path = path
         self.prefix = prefix
+        self.arch = arch
 
     cdef object refuse(self, str key, str expected):
         raise ValueError(f"{self.path}: key {self.prefix}{key} is {str(self.values.get(key))[:80]}, not {expected}")
@@ -107,18 +136,75 @@ cdef str model_class(dict config, str path):
 
 
 cdef _Keys keys_of(dict config, str path):
-    return _Keys(config, CLASSES[model_class(config, path)][1], path)
+    arch, defaults = CLASSES[model_class(config, path)]
+    return _Keys(config, defaults, path, "", arch)
+
+
+cdef dict hf_text(dict config, str path):
+    if "text_config" not in config:
+        return config
+    text = config["text_config"]
+    if not isinstance(text, dict):
+        raise ValueError(f"{path}: key text_config is no object")
+    return config | text | {"architectures": config.get("architectures")}
+
+
+cdef int hf_integer(dict config, str path, str key, int low, int high, object default) except? -1:
+    cdef _Keys keys = keys_of(config, path)
+    cdef int value = keys.integer(key, default)
+    if not low <= value <= high:
+        keys.refuse(key, f"in {low}..{high}")
+    return value
 
 
 cdef str hf_architecture(dict config, str path):
-    arch = CLASSES[model_class(config, path)][0]
-    act = keys_of(config, path).text("hidden_act", "silu")
+    cdef _Keys keys = keys_of(hf_text(config, path), path)
+    arch = keys.arch
+    act = keys.text("hidden_act", "silu")
     if arch == "bitnet-b1.58" and act == "silu":
         arch = "bitnet"
     expected = ACTIVATIONS.get(arch, "silu")
-    if act != expected and not (act == "swish" and expected == "silu"):
+    if SAME_ACTIVATION.get(act, act) != expected:
         raise ValueError(f"{path}: key hidden_act is {act[:40]!r}, {arch} has {expected!r}")
     return arch
+
+
+cdef int read_longrope(pn_config *c, _Keys rope) except -1:
+    c.rope_scaling = PN_ROPE_SCALING_LONGROPE
+    c.rope_factor = rope.number("factor", <double>c.n_ctx / max(c.rope_orig_ctx, 1))
+    c.rope_attn_factor = rope.number("attention_factor",
+                                     rope_attention_factor(c.rope_scaling, c.rope_factor, c.rope_orig_ctx))
+    return 0
+
+
+cdef list hf_rope_factors(const pn_config *c, dict config, str path, str key):
+    value = None
+    for parent in ("rope_parameters", "rope_scaling"):
+        if isinstance(config.get(parent), dict):
+            value = config[parent].get(key)
+            break
+    if (c.rope_dims < 2 or not isinstance(value, list) or len(value) != c.rope_dims // 2
+            or not all([type(v) in (int, float) and 1e-30 < v < 1e30 for v in value])):
+        raise ValueError(f"{path}: key {key} of the rotation is no list of {c.rope_dims // 2} numbers above 0")
+    return value
+
+
+cdef int read_experts(pn_config *c, _Keys keys) except -1:
+    """What belongs to experts. Which layers have them, the tensors tell."""
+    cdef str arch = keys.arch
+    c.expert_scale = 1.0
+    c.expert_renormalise = True
+    if arch not in EXPERTS:
+        return 0
+    # a key of newer writers, and the one of older ones
+    c.n_experts = keys.integer("num_local_experts", 0) or keys.integer("num_experts", 0)
+    c.n_experts_used = keys.integer("num_experts_per_tok")
+    c.n_ff_expert = c.n_ff if arch == "mixtral" else keys.integer("moe_intermediate_size")
+    if arch in ("qwen2moe", "qwen3moe"):
+        c.expert_renormalise = keys.flag("norm_topk_prob", False)
+    if arch in ("qwen2moe", "qwen35moe"):
+        c.n_ff_shared = keys.integer("shared_expert_intermediate_size")
+    return 0
 
 
 cdef int read_rope(pn_config *c, _Keys keys) except -1:
@@ -129,11 +215,14 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
     values = keys.get(key, {})
     if not isinstance(values, dict):
         keys.refuse(key, "an object")
-    rope = _Keys(values, {}, keys.path, key + ".")
+    rope = _Keys(values, {}, keys.path, key + ".", keys.arch)
     c.rope_base = rope.number("rope_theta", keys.number("rope_theta", 10000.0))
-    if rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0)) != 1.0:
+    part = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
+    if not 0 < part <= 1:
+        raise ValueError(f"{keys.path}: key partial_rotary_factor is {part}, not above 0 and at most 1")
+    if part != 1 and keys.arch not in ROTATED_IN_PART:
         raise ValueError(f"{keys.path}: key partial_rotary_factor must be 1 for this model class")
-    c.rope_dims = c.head_dim
+    c.rope_dims = <int>(c.head_dim * part)
     c.rope_factor = 1.0
     c.rope_attn_factor = 1.0
     c.rope_ext_factor = 1.0
@@ -144,6 +233,8 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
     c.rope_orig_ctx = rope.integer("original_max_position_embeddings",
                                    keys.integer("original_max_position_embeddings", c.n_ctx))
     kind = rope.text("rope_type", rope.text("type", "default"))
+    if keys.arch == "phi3" and kind in ("su", "yarn", "longrope"):   # its first files had other words for it
+        return read_longrope(c, rope)
     if kind in ("default", "dynamic", "mrope"):
         # "dynamic" changes nothing before the model's own context is exceeded, which is where it ends here; one
         # position per token makes the sections of "mrope" agree
@@ -202,10 +293,12 @@ cdef int config_from_hf(pn_config *c, dict config, str path) except -1:
     c.head_dim = keys.integer("head_dim", c.n_embd // c.n_head)
     if "head_dim" in config and config["head_dim"] is None:
         c.head_dim = c.n_embd // c.n_head
-    c.n_ff = keys.integer("intermediate_size")
-    c.norm_eps = keys.number("rms_norm_eps", 1e-6)
+    c.n_ff = keys.integer("intermediate_size", 0 if keys.arch == "qwen35moe" else None)
+    c.norm_eps = keys.number("layer_norm_eps") if keys.arch == "phi2" else keys.number("rms_norm_eps", 1e-6)
     c.attn_scale = 1 / sqrt(max(c.head_dim, 1))
-    c.expert_scale = 1.0
+    if keys.flag("qk_layernorm", False):
+        raise ValueError(f"{path}: key qk_layernorm true is not supported")
+    read_experts(c, keys)
     read_rope(c, keys)
     c.sliding_window = max(hf_windows(c, config, path))
     return 0
@@ -213,23 +306,28 @@ cdef int config_from_hf(pn_config *c, dict config, str path) except -1:
 
 cdef list hf_windows(const pn_config *c, dict config, str path):
     cdef _Keys keys = keys_of(config, path)
-    cdef str arch = CLASSES[model_class(config, path)][0]
+    cdef str arch = keys.arch
     cdef int window = 0, first = 0
+    cdef bint by_layer = arch in ("qwen2", "qwen3", "qwen2moe")
     kinds = keys.get("layer_types")
     # null switches the window off; only an absent key has the class's default
     if not ("sliding_window" in config and config["sliding_window"] is None):
         window = keys.integer("sliding_window", 0)
-    if arch in ("qwen2", "qwen3"):
+    if arch in ("qwen2", "qwen3", "qwen2moe", "qwen3moe"):
         if not keys.flag("use_sliding_window", False):
             window = 0
-        first = max(0, keys.integer("max_window_layers"))
-    elif arch != "mistral":
+        first = max(0, keys.integer("max_window_layers", 0)) if by_layer else 0
+    elif arch not in ("mistral", "mixtral", "phi3"):
         window = 0
     if not 0 <= window < c.n_ctx:
         if window < 0:
             keys.refuse("sliding_window", "a number of positions")
         window = 0                       # a window that holds the whole context hides nothing
-    if kinds is None or window == 0 or arch == "mistral":
+    if window == 0 or not by_layer:
+        return [window] * c.n_layer
+    if kinds is None and arch == "qwen2moe":         # this class has it in every other one of the first layers
+        return [window if i % 2 == 0 and i < first else 0 for i in range(c.n_layer)]
+    if kinds is None:
         return [window if i >= first else 0 for i in range(c.n_layer)]
     if not isinstance(kinds, list) or len(kinds) != c.n_layer:
         keys.refuse("layer_types", f"a list of {c.n_layer} kinds")
@@ -250,6 +348,8 @@ cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
         return PN_TERNARY_ONLINE if model_class(config, path) == "BitnetForCausalLM" else PN_TERNARY_NONE
     if not isinstance(values, dict):
         raise ValueError(f"{path}: key quantization_config is no object")
+    if keys_of(config, path).arch in (*EXPERTS, *ROTATED_IN_PART):
+        raise ValueError(f"{path}: key quantization_config is not supported for {model_class(config, path)}")
     keys = _Keys(values, {}, path, "quantization_config.")
     method = keys.text("quant_method", "")
     if method != "bitnet":

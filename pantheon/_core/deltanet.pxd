@@ -12,7 +12,8 @@ cdef enum:
 
 cdef struct pn_deltanet_dims:            # the same in all layers of a model
     int n_k_head                         # heads of q and k
-    int n_v_head                         # heads of v, z and S, a multiple of n_k_head; h reads key head h % n_k_head
+    int n_v_head                         # heads of v, z and S, a multiple of n_k_head
+    bint grouped                         # value head h reads key head h / (n_v_head / n_k_head), else h % n_k_head
     int k_dim
     int v_dim
     int taps                             # of the convolution, the token itself included

@@ -60,10 +60,15 @@ cdef void save_inputs(const unit_view *u, int channel, int n) noexcept nogil:
         memcpy(u.conv + <size_t>i * u.channels + channel, saved + channel, n * sizeof(float))
 
 
+cdef inline int value_head(const pn_deltanet_dims *d, int k_head, int i) noexcept nogil:
+    """The i-th value head that reads a key head."""
+    return k_head * (d.n_v_head // d.n_k_head) + i if d.grouped else k_head + i * d.n_k_head
+
+
 cdef void unit(const pn_team *team, const unit_view *u, int k_head) noexcept nogil:
     """All tokens of the run through one key head and its value heads."""
     cdef const pn_deltanet_dims *d = u.step.dims
-    cdef int k_channels = d.n_k_head * d.k_dim, t, h
+    cdef int k_channels = d.n_k_head * d.k_dim, per = d.n_v_head // d.n_k_head, t, h, i
     cdef size_t token
     cdef float *z
     cdef float decay, rate
@@ -74,8 +79,8 @@ cdef void unit(const pn_team *team, const unit_view *u, int k_head) noexcept nog
         convolve(team, u, t, k_channels + k_head * d.k_dim, d.k_dim, u.k)
         team.k.l2_norm(u.q, L2_EPS, q_scale, d.k_dim, u.q)
         team.k.l2_norm(u.k, L2_EPS, 1.0, d.k_dim, u.k)
-        h = k_head
-        while h < d.n_v_head:
+        for i in range(per):
+            h = value_head(d, k_head, i)
             convolve(team, u, t, 2 * k_channels + h * d.v_dim, d.v_dim, u.v)
             team.k.delta_gates(u.step.alpha + token * d.n_v_head + h, u.step.beta + token * d.n_v_head + h, u.w.a + h,
                                u.w.dt + h, 1, &decay, &rate)
@@ -84,13 +89,10 @@ cdef void unit(const pn_team *team, const unit_view *u, int k_head) noexcept nog
             team.k.rms_norm(u.o, u.w.norm, d.norm_eps, d.v_dim, u.o)
             z = u.step.z + (token * d.n_v_head + h) * d.v_dim
             team.k.silu_mul(z, u.o, d.v_dim)
-            h += d.n_k_head
     save_inputs(u, k_head * d.k_dim, d.k_dim)
     save_inputs(u, k_channels + k_head * d.k_dim, d.k_dim)
-    h = k_head
-    while h < d.n_v_head:
-        save_inputs(u, 2 * k_channels + h * d.v_dim, d.v_dim)
-        h += d.n_k_head
+    for i in range(per):
+        save_inputs(u, 2 * k_channels + value_head(d, k_head, i) * d.v_dim, d.v_dim)
 
 
 cdef void deltanet_mix(pn_team *team, const pn_deltanet *w, const pn_deltanet_step *step, int slot, bint single,

@@ -8,7 +8,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, strdup
 
-from pantheon._core.arch.llama cimport pn_llama_load_safetensors
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
 from pantheon._core.bounded_json cimport json_file
@@ -151,7 +150,7 @@ cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     ops = ops_named(hf_architecture(config, config_path))
     f = safetensors_open(path)
     try:
-        pn_llama_load_safetensors(model, ops, f, config, path, config_path)
+        ops.load_hf(model, ops, f, config, path, config_path)
     except BaseException:
         safetensors_close(f)
         raise

@@ -1,14 +1,18 @@
 """Where a loader finds a model's tensors (see source.pxd for the contract).
 
-The names of Hugging Face models: section 2 of the transformer notes.
+The names of Hugging Face models: section 2 of the transformer notes and section 7 of the Qwen3.5 notes.
 """
+import re
+
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from pantheon._core.gguf cimport gguf_file, gguf_tensor
 from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.types cimport tm_tensor
 
-# GGUF part of "blk.N.PART.suffix" -> part of "layers.N.PART.suffix"
+# GGUF part of "blk.N.PART.suffix" -> part of "layers.N.PART.suffix". An expert's number stands for "*". Parts of
+# stacked experts have no suffix in Hugging Face's models.
 LAYER_PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -25,10 +29,55 @@ LAYER_PARTS = {
     "ffn_gate_up": "mlp.gate_up_proj",
     "ffn_sub_norm": "mlp.ffn_sub_norm",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate.*": "mlp.experts.*.gate_proj",
+    "ffn_up.*": "mlp.experts.*.up_proj",
+    "ffn_down.*": "mlp.experts.*.down_proj",
+    "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
 # spellings of older code
 OLD_PARTS = {"attn_sub_norm": "self_attn.inner_attn_ln", "ffn_sub_norm": "mlp.ffn_layernorm"}
 TOP_PARTS = {"token_embd": "embed_tokens", "output_norm": "norm"}
+
+# With what stands outside of the layers, and in the words of each kind of model.
+LLAMA = LAYER_PARTS | TOP_PARTS
+MIXTRAL = LLAMA | {
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    "ffn_gate.*": "block_sparse_moe.experts.*.w1",
+    "ffn_up.*": "block_sparse_moe.experts.*.w3",
+    "ffn_down.*": "block_sparse_moe.experts.*.w2",
+}
+PHI = LLAMA | {
+    "output_norm": "final_layernorm",
+    "attn_output": "self_attn.dense",
+    "ffn_up": "mlp.fc1",
+    "ffn_down": "mlp.fc2",
+}
+QWEN35 = LLAMA | {
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt": "linear_attn.dt_bias",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+    "post_attention_norm": "post_attention_layernorm",
+}
+# Those of PN_NAMES_*, the first one for messages.
+NAMES = ((LLAMA, OLD_PARTS), (MIXTRAL, LLAMA), (PHI,), (QWEN35,))
+# Names without their suffix: GGUF has none, or another one
+BARE = ("ffn_gate_up_exps", "ffn_down_exps", "ssm_a", "ssm_dt")
+
+# Tensors that no reader needs: rotation tables, and ranges of activations for quantisers that keep them fixed.
+LEFT_OVER = re.compile(r"(.*\.)?(attn_rot_embd|rope\.freqs|rotary_emb\.inv_freq)(\.weight)?|.*\.input_scale")
+BLOCK = re.compile(r"(?:blk|(?:.*\.)?layers)\.(\d+)\.")
 
 # What may stand before the names of a text model: the usual, inside multimodal models (new and old), saved without
 # its head.
@@ -65,21 +114,29 @@ cdef str hf_name(const pn_source *s, str name, dict parts):
     """Hugging Face's spelling of a GGUF name; None when it has none."""
     prefix = (<bytes>s.prefix).decode()
     stem, _, suffix = name.rpartition(".")
-    if stem.startswith("blk."):
-        _, layer, part = stem.split(".", 2)
-        return f"{prefix}layers.{layer}.{parts[part]}.{suffix}" if part in parts else None
     if stem == "output":
         return (prefix[:len(prefix) - len("model.")] if prefix == "language_model.model." else "") + f"lm_head.{suffix}"
-    return f"{prefix}{TOP_PARTS[stem]}.{suffix}" if stem in TOP_PARTS else None
+    layer = ""
+    if name.startswith("blk."):
+        _, number, part = (name if name.endswith(".ssm_a") else stem).split(".", 2)
+        layer, stem = f"layers.{number}.", part
+    part, _, expert = stem.partition(".")
+    theirs = parts.get(f"{part}.*" if expert else part)
+    if theirs is None:
+        return None
+    theirs = prefix + layer + theirs.replace("*", expert)
+    return theirs if part in BARE else f"{theirs}.{suffix}"
 
 
 cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
     cdef tm_tensor *t = NULL
+    if s.asked != NULL:
+        (<set>s.asked).add(name)
     if s.gguf != NULL:
         return gguf_tensor(s.gguf, name.encode())
     if s.tied and name.startswith("output."):
         return NULL
-    for parts in (LAYER_PARTS, OLD_PARTS):
+    for parts in NAMES[<int>s.names]:
         theirs = hf_name(s, name, parts)
         if theirs is not None:
             t = safetensors_tensor(s.safetensors, theirs.encode())
@@ -89,4 +146,58 @@ cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
 
 
 cdef str source_name(const pn_source *s, str name):
-    return name if s.gguf != NULL else hf_name(s, name, LAYER_PARTS) or name
+    return name if s.gguf != NULL else hf_name(s, name, NAMES[<int>s.names][0]) or name
+
+
+cdef str shape_text(const tm_tensor *t):
+    dims = [t.ne[3], t.ne[2], t.ne[1], t.ne[0]]
+    while len(dims) > 1 and dims[0] == 1:
+        dims.pop(0)
+    return f"({', '.join(str(d) for d in dims)})"
+
+
+# ---- what nobody asked for -------------------------------------------------------------------------------------------
+
+cdef set expected_names(const pn_source *s):
+    """Every name that the container might have had for what was asked for."""
+    if s.gguf != NULL:
+        return set(<set>s.asked)
+    return {hf_name(s, name, parts) for name in <set>s.asked for parts in NAMES[<int>s.names]} - {None}
+
+
+cdef bint elsewhere(const pn_source *s, str name):
+    """Whether a safetensors tensor is no part of the text model: another part of a multimodal one, or a draft."""
+    if s.gguf != NULL or name.startswith("lm_head."):
+        return False
+    prefix = (<bytes>s.prefix).decode()
+    return name.startswith("mtp.") or (prefix not in ("", "model.") and not name.startswith(prefix))
+
+
+cdef str expected_text(str name, set expected, int n_layer):
+    """What a file may have in the place of a tensor that it should not have."""
+    match = BLOCK.match(name)
+    if match is not None and int(match[1]) >= n_layer:
+        return f"the model has layers 0 to {n_layer - 1}"
+    part = match[0] if match is not None else ""
+    where = f"in {part.rstrip('.')}" if part else "outside of the layers"
+    found = {re.sub(r"\.\d+\.", ".N.", other[len(part):]) for other in expected
+             if (other.startswith(part) if part else BLOCK.match(other) is None)}
+    return f"expected {where}: {', '.join(sorted(found))}"
+
+
+cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blocks) except -1:
+    cdef int64_t i, n = s.gguf.n_tensors if s.gguf != NULL else s.safetensors.n_tensors
+    cdef const tm_tensor *t
+    expected = expected_names(s)
+    for i in range(n):
+        t = &s.gguf.tensors[i] if s.gguf != NULL else &s.safetensors.tensors[i]
+        name = ((<bytes>(<const char *>t.name)) if s.gguf != NULL else <bytes>s.safetensors.names[i]).decode(
+            "utf-8", "replace")
+        if name in expected or LEFT_OVER.fullmatch(name) or elsewhere(s, name):
+            continue
+        match = BLOCK.match(name)
+        if match is not None and len(match[1]) < 6 and n_layer <= int(match[1]) < n_blocks:
+            continue
+        raise ValueError(f"{path}: tensor {name[:200]} of shape {shape_text(t)} is in the file, but not in the model; "
+                         f"{expected_text(name, expected, n_layer)}")
+    return 0

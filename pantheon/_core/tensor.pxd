@@ -30,7 +30,7 @@ cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil
 # into memory of `owned`. NULL when absent and optional; ValueError as above.
 cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str name, int n,
                               bint optional) except? NULL
-# GIL. The same of a (rows, cols) tensor.
+# GIL. The same of a (rows, cols) tensor, or (rows, 1, cols).
 cdef const float *table_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols,
                              bint optional) except? NULL
 # GIL. Where m has a quantised type: an F32 copy of it, which dies with `owned`; MemoryError.

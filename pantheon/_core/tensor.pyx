@@ -14,17 +14,9 @@ from pantheon._core.kernels.table cimport (
     pn_kernels_active,
     pn_type_ops,
 )
-from pantheon._core.source cimport pn_source, source_name, source_tensor
+from pantheon._core.source cimport pn_source, shape_text, source_name, source_tensor
 from pantheon._core.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
-
-
-cdef str shape_text(const tm_tensor *t):
-    """Shape in (out, in) order, without leading ones."""
-    dims = [t.ne[3], t.ne[2], t.ne[1], t.ne[0]]
-    while len(dims) > 1 and dims[0] == 1:
-        dims.pop(0)
-    return f"({', '.join(str(d) for d in dims)})"
 
 
 cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except NULL:
@@ -109,7 +101,7 @@ cdef const float *values_load(pn_owned *owned, const pn_source *f, str path, str
     name = source_name(f, name)
     if t == NULL:
         raise ValueError(f"{path}: tensor {name} of shape {shape} is missing")
-    if t.ne[0] != cols or t.ne[1] != rows or t.ne[2] != 1 or t.ne[3] != 1:
+    if (t.ne[0] != cols or t.ne[1] * t.ne[2] != rows or t.ne[1] > 1 and t.ne[2] > 1 or t.ne[3] != 1):
         raise ValueError(f"{path}: tensor {name} has shape {shape_text(t)}, expected {shape}")
     if t.type == <int>PN_F32 and <size_t>t.data % sizeof(float) == 0:
         return <const float *>t.data

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rwkv_models
+from conftest import TINY
 
 import pantheon
 
@@ -50,6 +52,16 @@ def test_fields_of_the_structs(example, llama):
     assert "token 4294967295" in facts.pop("refused")
     assert facts == {"pos": 0, "config": True, "arena": True, "tokenizer": True, "vision": True, "dies": 0,
                      "override": True, "forward": True, "no such arch": True, "begin": 1, "poll": -1}
+
+
+def test_which_states_have_an_arena(example, tmp_path):
+    """Qwen3.5-MoE and RWKV-X keep their scratch elsewhere; RWKV-X has no vocabulary in its file."""
+    path = tmp_path / "rwkv7.safetensors"
+    rwkv_models.write(rwkv_models.RECIPES["rwkv7"], path)
+    assert [(facts["arena"], facts["tokenizer"]) for facts in (
+        example.facts(str(TINY / "mixtral.gguf")), example.facts(str(TINY / "phi2.gguf")),
+        example.facts(str(TINY / "qwen35moe.gguf")), example.facts(str(path)))] == [
+            (True, True), (True, True), (False, True), (False, False)]
 
 
 def test_dies_are_recorded(example, llama):

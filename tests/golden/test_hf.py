@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
-from safetensors_bytes import hf_folder
+from safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 
 import pantheon
 
@@ -38,33 +39,26 @@ def agree(got, expected):
 
 
 def test_the_fixtures_are_there():
-    assert len(FOLDERS) == 7 and set(TERNARY) < set(FOLDERS)
+    assert len(FOLDERS) == 14 and set(TERNARY) < set(FOLDERS)
     assert len(list((FIXTURES / "hf" / "llama-sharded").glob("model-*.safetensors"))) > 1
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders_agree_with_transformers(name):
     golden = np.load(FIXTURES / "hf" / name / "golden.npz")
+    assert len(golden["tokens"]) == 96
     agree(logits_of(FIXTURES / "hf" / name, golden["tokens"]), golden["logits"])
 
 
-@pytest.mark.parametrize("name", TERNARY)
-def test_ternary_models_keep_their_bits(name):
-    """Chunks, threads, single steps and batches: the packed rows scatter over the ranks."""
-    tokens = np.load(FIXTURES / "hf" / name / "golden.npz")["tokens"]
-    results = []
-    for threads in (1, 2, 3):
-        with pantheon.load(FIXTURES / "hf" / name, threads=threads) as model:
-            states = [model.new_state() for _ in range(3)]
-            results.append(model.prefill(tokens, states[0], all_logits=True))
-            results.append(np.stack([model.forward(token, states[1]) for token in tokens]))
-            results.append(np.stack([model.forward_batch([token, token], [states[2], other])[0]
-                                     for other in [model.new_state()] for token in tokens]))
-            states[0].reset()
-            results.append(np.concatenate([model.prefill(tokens[i:i + 7], states[0], all_logits=True)
-                                           for i in range(0, len(tokens), 7)]))
-    assert np.ptp(results[0], axis=1).min() > 0.1
-    assert all(result.tobytes() == results[0].tobytes() for result in results)
+def test_a_short_state_has_the_short_factors():
+    """LongRoPE: the factors are lists of config.json."""
+    folder = FIXTURES / "hf" / "phi3-longrope"
+    golden = np.load(folder / "golden.npz")
+    with pantheon.load(folder) as model:
+        n = model.config.rope_orig_ctx
+        got = model.prefill(golden["tokens"][:n], model.new_state(n_ctx=n, kv_type="f32"), all_logits=True)
+    agree(got, golden["short_logits"])
+    assert np.abs(golden["short_logits"] - golden["logits"][:n]).max() > 0.1
 
 
 def test_ways_to_name_a_model():
@@ -162,6 +156,25 @@ def test_gguf_and_safetensors_agree(tmp_path, name):
     assert np.abs(from_hf - from_gguf).max() < 1e-4
     if name.startswith("qwen"):                      # nothing is permuted: the very same sums
         assert np.array_equal(from_hf, from_gguf)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint16], ids=["F32", "F16", "BF16"])
+def test_weights_are_used_in_place(tmp_path, dtype):
+    """Loading touches none of a big embedding, and a token only its own row."""
+    def resident():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    tensors = {name: array.astype(dtype) for name, array in tiny_tensors().items()}
+    tensors["model.embed_tokens.weight"] = np.zeros((1 << 21, 8), dtype)
+    tensors["lm_head.weight"] = np.zeros((1 << 21, 8), dtype)
+    folder = hf_folder(tmp_path / "m", CONFIG | {"vocab_size": 1 << 21, "tie_word_embeddings": False}, tensors)
+    size = os.path.getsize(folder / "model.safetensors")
+    del tensors
+    before = resident()
+    with pantheon.load(folder) as model:
+        assert model.n_vocab == 1 << 21 and size > 60_000_000
+        assert resident() - before < size // 8
 
 
 def test_old_and_new_spellings_agree(tmp_path):

@@ -111,6 +111,25 @@ def test_shapes(refused, name):
     refused(rf"tensor {name} has shape \(.*{wrong[0]}\), expected \(", shapes={name: wrong})
 
 
+@pytest.mark.parametrize(("name", "match"), [
+    ("blk.0.attn_sinks.weight", r"in the model; expected in blk.0: attn_k.bias, .*ffn_down.weight"),
+    ("blk.0.ffn_gate_inp.weight", "in the model; expected in blk.0: "),
+    ("blk.0.ffn_up.0.weight", "in the model; expected in blk.0: "),
+    ("blk.1.attn_q.weight", "in the model; the model has layers 0 to 0"),
+    ("blk.99999999999999999999.attn_q.weight", "in the model; the model has layers 0 to 0"),
+    ("cls.weight", "in the model; expected outside of the layers: output.bias, output.weight, output_norm.weight, "),
+    ("x" * 60, "in the model; expected outside of the layers"),
+])
+def test_tensors_that_nothing_reads(refused, name, match):
+    """A norm or a bias that is left out makes another model."""
+    refused(rf"tensor {name} of shape \(3, 8\) is in the file, but not {match}", shapes={name: [8, 3]})
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_rot_embd.weight", "rope.freqs", "blk.0.attn_q.input_scale"])
+def test_tensors_that_no_reader_needs(tmp_path, name):
+    pantheon.load(model_file(tmp_path / "m.gguf", shapes={name: [D // 2]})).close()
+
+
 def test_layers_that_differ(refused):
     refused("head_count_kv differs between layers", keys={
         "llama.block_count": (U32, 2), "llama.attention.head_count_kv": (ARRAY, (I32, [1, 2]))})

@@ -1,6 +1,8 @@
 """Malformed safetensors files, index files and configurations: one error that names the culprit, never a crash."""
 import json
+import math
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
 import pantheon
 from pantheon._core.safetensors import SafetensorsFile
 
+HF = Path(__file__).resolve().parent.parent / "fixtures" / "hf"
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
 
@@ -274,12 +277,113 @@ def test_configurations_that_no_model_has(tmp_path, changes, match):
     assert "/m/" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def stored(name):
+    """The tensors of a Hugging Face fixture, in one file."""
+    with SafetensorsFile(HF / name / "model.safetensors") as file:
+        kinds = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+        return {t.name: file.tensor(t.name).view(kinds[t.type]).reshape(t.shape).copy() for t in file.tensors}
+
+
+@pytest.mark.parametrize(("name", "changes", "match"), [
+    ("mixtral", {"num_local_experts": 9}, r"block_sparse_moe.gate.weight has shape \(8, 32\), expected \(9, 32\)"),
+    ("mixtral", {"num_experts_per_tok": 9}, "n_experts_used is 9"),
+    ("mixtral", {"num_local_experts": 0, "num_experts_per_tok": 0}, "layers.0.mlp.gate_proj.weight of .* is missing"),
+    ("mixtral", {"intermediate_size": 25}, r"experts.0.w1.weight has shape \(24, 32\), expected \(25, 32\)"),
+    ("qwen2-moe", {"shared_expert_intermediate_size": 0}, "mlp.shared_expert.*.weight .* is in the file, but not in"),
+    ("qwen2-moe", {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
+    ("qwen3-moe", {"num_hidden_layers": 1}, "layers.1.* is in the file, but not in the model; .* layers 0 to 0"),
+    ("phi2", {"qk_layernorm": True}, "qk_layernorm"), ("phi2", {"hidden_act": "silu"}, "hidden_act is 'silu'"),
+    ("phi2", {"rope_parameters": {"partial_rotary_factor": 0}}, "partial_rotary_factor is 0"),
+    ("phi2", {"rope_parameters": {"partial_rotary_factor": -1}}, "partial_rotary_factor is -1"),
+    ("phi3-longrope", {"rope_parameters": {"rope_type": "longrope"}}, "short_factor of the rotation is no list of 8"),
+    ("phi3-longrope", {"rope_parameters": {"rope_type": "su", "short_factor": [1] * 8, "long_factor": [1] * 7 + [0]}},
+     "long_factor of the rotation is no list of 8 numbers above 0"),
+    ("phi3-longrope", {"original_max_position_embeddings": 0, "rope_parameters": {"rope_type": "longrope"}},
+     "rope_orig_ctx is 0|no list"),
+    ("qwen35", {"linear_num_value_heads": 3}, "linear_num_value_heads is 3, no multiple"),
+    ("qwen35", {"linear_key_head_dim": 0}, "linear_key_head_dim is 0, not in 1..4096"),
+    ("qwen35", {"linear_conv_kernel_dim": 99}, "linear_conv_kernel_dim is 99, not in 2..16"),
+    ("qwen35", {"layer_types": ["full_attention"]}, "layer_types is no list of 5"),
+    ("qwen35", {"layer_types": None, "full_attention_interval": 0}, "full_attention_interval is 0"),
+    ("qwen35", {"rope_parameters": {"mrope_section": [1]}}, "mrope_section"),
+    ("qwen35", {"quantization_config": {"quant_method": "bitnet"}}, "quantization_config is not supported"),
+    ("mixtral", {"quantization_config": {"quant_method": "bitnet"}}, "not supported for MixtralForCausalLM"),
+    ("phi3-longrope", {"quantization_config": {"quant_method": "fp8"}}, "not supported for Phi3ForCausalLM"),
+    ("qwen35", {"text_config": 1}, "text_config is no object"),
+])
+def test_configurations_that_other_classes_cannot_have(tmp_path, name, changes, match):
+    config = json.loads((HF / name / "config.json").read_text())
+    pantheon.load(hf_folder(tmp_path / "m", config, stored(name))).close()
+    with pytest.raises(ValueError, match=match) as caught:
+        pantheon.load(hf_folder(tmp_path / "m", config | changes, stored(name)))
+    assert "/m/" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("model", "name", "match"), [
+    ("mixtral", "model.layers.1.block_sparse_moe.experts.7.w2.weight", r"of shape \(32, 24\) is missing"),
+    ("mixtral", "model.layers.0.block_sparse_moe.gate.weight", r"of shape \(8, 32\) is missing"),
+    ("qwen3-moe", "model.layers.1.mlp.experts.3.gate_proj.weight", r"of shape \(24, 32\) is missing"),
+    ("qwen2-moe", "model.layers.1.mlp.shared_expert_gate.weight", r"of shape \(1, 32\) is missing"),
+    ("phi2", "model.layers.1.input_layernorm.bias", r"of shape \(32,\) is missing"),
+    ("phi2", "model.final_layernorm.weight", r"of shape \(32,\) is missing"),
+    ("phi3-longrope", "model.layers.0.mlp.down_proj.weight", r"of shape \(32, 40\) is missing"),
+    ("qwen35", "model.layers.0.linear_attn.A_log", r"of shape \(4,\) is missing"),
+    ("qwen35", "model.layers.0.linear_attn.conv1d.weight", r"of shape \(96, 4\) is missing"),
+    ("qwen35-moe", "model.language_model.layers.0.mlp.experts.down_proj", r"of shape \(12, 32, 24\) is missing"),
+])
+def test_missing_tensors_have_their_own_names(tmp_path, model, name, match):
+    config = json.loads((HF / model / "config.json").read_text())
+    tensors = stored(model)
+    del tensors[name]
+    with pytest.raises(ValueError, match=f"tensor {name} {match}"):
+        pantheon.load(hf_folder(tmp_path / "m", config, tensors))
+
+
+def test_decay_without_a_number(tmp_path):
+    config, tensors = json.loads((HF / "qwen35" / "config.json").read_text()), stored("qwen35")
+    for value in (math.nan, math.inf, 1e9):
+        tensors["model.layers.2.linear_attn.A_log"][1] = value
+        with pytest.raises(ValueError, match="layers.2.linear_attn.A_log holds .*, whose exponential is no number"):
+            pantheon.load(hf_folder(tmp_path / "m", config, tensors))
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b"x", b"\xff", b"[" * 10**6, b'{"a":1,"a":2}', b"{" + b" " * (17 << 20)])
 def test_config_files_that_are_none(tmp_path, data):
     folder = hf_folder(tmp_path / "m", CONFIG, tiny_tensors())
     (folder / "config.json").write_bytes(data)
     with pytest.raises(ValueError, match="config.json"):
         pantheon.load(folder)
+
+
+@pytest.mark.parametrize(("name", "match"), [
+    ("model.layers.0.self_attn.sinks", r"expected in model.layers.0: .*self_attn.q_norm.weight"),
+    ("model.layers.0.mlp.gate.weight", "expected in model.layers.0: "),
+    ("model.layers.1.mlp.up_proj.weight", "the model has layers 0 to 0"),
+    ("model.embed_positions.weight", "expected outside of the layers: .*model.norm.weight"),
+    ("score.weight", "expected outside of the layers: lm_head.bias, lm_head.weight, "),
+])
+def test_tensors_that_nothing_reads(tmp_path, name, match):
+    folder = hf_folder(tmp_path / "m", CONFIG, {**tiny_tensors(), name: np.ones((3, 8), np.float32)})
+    with pytest.raises(ValueError, match=rf"m/model.safetensors: tensor {name} of shape \(3, 8\) is in .*{match}") as e:
+        pantheon.load(folder)
+    assert "\n" not in str(e.value)
+
+
+def test_tensors_of_other_parts(tmp_path):
+    """A head that is tied anyway, rotation tables of old writers, drafts; the picture side of a multimodal model."""
+    ones = np.ones((6, 8), np.float32)
+    more = {"lm_head.weight": ones, "model.layers.0.self_attn.rotary_emb.inv_freq": ones[0, :2], "mtp.fc.weight": ones}
+    with pantheon.load(hf_folder(tmp_path / "a", CONFIG, tiny_tensors())) as model:
+        expected = model.prefill([1, 2, 3], model.new_state())
+    inner = {name.replace("model.", "model.language_model."): array for name, array in tiny_tensors().items()}
+    inner["model.visual.blocks.0.norm1.weight"] = ones
+    for tensors in ({**tiny_tensors(), **more}, inner):
+        with pantheon.load(hf_folder(tmp_path / "b", CONFIG, tensors)) as model:
+            assert (model.prefill([1, 2, 3], model.new_state()) == expected).all()
+    del inner["model.visual.blocks.0.norm1.weight"]
+    inner["model.language_model.embed_positions.weight"] = ones
+    with pytest.raises(ValueError, match="model.language_model.embed_positions.weight .* not in the model"):
+        pantheon.load(hf_folder(tmp_path / "b", CONFIG, inner))
 
 
 @pytest.mark.parametrize(("name", "array", "match"), [

@@ -35,6 +35,7 @@ def test_prompt_and_decode_agree(rwkv, golden, name, threads):
         assert model.arch == "rwkvx"
         assert model.config.n_layer == recipe.n_layer and model.config.n_embd == recipe.n_embd
         agree(model.prefill(golden(name)["tokens"], state, all_logits=True), golden(name)["logits"])
+        assert len(golden(name)["tokens"]) == 96 and len(golden(name)["decoded"]) == 500
         decoded = np.stack([model.forward(token, state) for token in golden(name)["decoded"]])
         assert np.isfinite(decoded).all()
         agree(decoded[::10], golden(name)["decode_logits"])
@@ -66,9 +67,10 @@ def test_int8_is_close_to_float(rwkv, golden, name):
         got = model.prefill(g["tokens"], state, all_logits=True)
         divergence = kl(g["logits"], got)
         assert np.abs(got - g["logits"]).max() > 1e-3       # it did quantise
-        assert divergence.mean() < MAX_KL_INT8, divergence
-        decoded = np.stack([model.forward(token, state) for token in g["decoded"][:200]])
+        assert divergence.max() < MAX_KL_INT8, divergence
+        decoded = np.stack([model.forward(token, state) for token in g["decoded"]])
         assert np.isfinite(decoded).all()
+        assert kl(g["decode_logits"], decoded[::10]).mean() < MAX_KL_INT8
 
 
 def test_a_token_before_any_prompt_has_no_memory(rwkv):

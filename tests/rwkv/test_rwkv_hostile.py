@@ -24,11 +24,12 @@ HOSTILE = {
     "no block 2": (without("rwkvx", "rwkv.blocks.2."), "block 3 are there, but none rwkv.blocks.2"),
     "no attention block 0": (without("rwkvx", "moba.0."), "block 1 are there, but none moba.0"),
     "more attention than blocks": (without("rwkvx", *[f"blocks.{i}." for i in (1, 2, 3)]), "2 attention blocks for 1"),
-    "no head": (without("rwkvx", "head.weight"), "tensor rwkv.head.weight is missing"),
-    "no ln0": (without("rwkvx", "ln0.bias"), "tensor rwkv.blocks.0.ln0.bias is missing"),
-    "no v0": (without("rwkvx", "blocks.1.att.v0"), "tensor rwkv.blocks.1.att.v0 is missing"),
-    "no decay LoRA": (without("rwkvx", "blocks.1.att.w1"), "tensor rwkv.blocks.1.att.w1 is missing"),
-    "no attention output": (without("rwkvx", "moba.1.att.output"), "tensor moba.1.att.output.weight is missing"),
+    "no head": (without("rwkvx", "head.weight"), "tensor rwkv.head.weight of shape .300, 128. is missing"),
+    "no ln0": (without("rwkvx", "ln0.bias"), "tensor rwkv.blocks.0.ln0.bias of 128 elements is missing"),
+    "no v0": (without("rwkvx", "blocks.1.att.v0"), "tensor rwkv.blocks.1.att.v0 of 128 elements is missing"),
+    "no decay LoRA": (without("rwkvx", "blocks.1.att.w1"), "tensor rwkv.blocks.1.att.w1 of 128 by 32 is missing"),
+    "no attention output": (without("rwkvx", "moba.1.att.output"),
+                            "tensor moba.1.att.output.weight of shape .128, 128. is missing"),
     "heads that are no 64": (with_shape("rwkvx", "rwkv.emb.weight", 300, 100), "has 100 columns"),
     "an embedding that is a vector": (with_shape("rwkvx", "rwkv.emb.weight", 2, 2, 128), "is no matrix"),
     "a short vector": (with_shape("rwkvx", A + "x_r", 1, 1, 64), "x_r has 64 elements, expected 128"),
@@ -39,6 +40,11 @@ HOSTILE = {
     "another feed-forward width": (with_shape("rwkvx", "moba.0.ffn.key.weight", 256, 128), "ffn.key.weight has shape"),
     "a block number beyond reason": (ARRAYS["rwkvx"] | {"rwkv.blocks.99999.ln1.bias": np.zeros(128, np.float32)},
                                      "impossible block number"),
+    "a bias that no block has": (with_shape("rwkvx", A + "key.bias", 128),
+                                 r"tensor rwkv.blocks.1.att.key.bias of shape .128. is in the file, but not in the "
+                                 r"model; expected in rwkv.blocks.1: .*att.key.weight"),
+    "a tensor that no model has": (with_shape("rwkvx", "rwkv.head.bias", 300),
+                                   "head.bias of shape .300. .*expected outside of the blocks: .*rwkv.head.weight"),
     "an empty embedding": (with_shape("rwkvx", "rwkv.emb.weight", 0, 128), "n_vocab is 0|is empty|no elements|shape"),
 }
 
@@ -50,6 +56,15 @@ def test_a_hostile_file_is_one_clear_error(rwkv, name):
     with pytest.raises(ValueError, match=message) as e:
         pantheon.load(path)
     assert str(path) in str(e.value) and "\n" not in str(e.value)
+
+
+def test_tensors_of_no_use_may_be_there(rwkv):
+    """The value residual of block 0, which has no block before it."""
+    more = {f"blocks.0.att.{name}": np.ones(shape, np.float32) for name, shape in
+            (("v0", (1, 1, 192)), ("v1", (192, 24)), ("v2", (24, 192)))}
+    path = rwkv("rwkv7", arrays=ARRAYS["rwkv7"] | more, suffix="-more")
+    with pantheon.load(path) as model, pantheon.load(rwkv("rwkv7")) as plain:
+        assert (model.forward(5, model.new_state()) == plain.forward(5, plain.new_state())).all()
 
 
 def test_every_prefix_is_refused(rwkv, tmp_path):

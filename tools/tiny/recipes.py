@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import gguf
 from transformers import (
+    BitNetConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -73,6 +74,11 @@ YARN = {"kind": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 def _longrope(long: float) -> dict:
     return _rope("longrope", short_factor=[1.0 + 0.05 * p for p in range(6)],
                  long_factor=[1.5 + long * p for p in range(6)], partial_rotary_factor=0.75)
+
+
+def no_sub_norms(state: dict, config) -> dict:
+    """The mistake of leaving BitNet's inner norms without their weights."""
+    return {name: value * 0 + 1 if name.endswith("sub_norm.weight") else value for name, value in state.items()}
 
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
@@ -197,6 +203,20 @@ RECIPES = [
                "blk.0.ffn_gate_shexp": Q.Q3_K, "blk.0.ffn_up_shexp": Q.Q4_1, "blk.0.ffn_down_shexp": Q.Q8_0,
                "blk.1.ffn_gate_exps": Q.Q5_0, "blk.1.ffn_up_exps": Q.Q5_K, "blk.1.ffn_down_exps": Q.Q5_1,
                "blk.1.ffn_gate_shexp": Q.F16, "blk.1.ffn_up_shexp": Q.Q5_0, "blk.1.ffn_down_shexp": Q.Q5_0},
+    ),
+    Recipe(
+        "bitnet",
+        BitNetConfig(**_sizes(**_SMALL, hidden_act="silu", rope_parameters=_rope(theta=5e5))), "bitnet",
+        "norms of what the output matrices read, NEOX rope, SiLU", 19,
+        notice={"squared ReLU": {"hidden_act": "relu2"}, "rope base ignored": {"rope_parameters": _rope()}},
+        notice_weights={"no norms inside": no_sub_norms},
+    ),
+    Recipe(
+        "bitnet-b1.58",
+        BitNetConfig(**_sizes(hidden_size=48, intermediate_size=56, num_attention_heads=6,
+                              tie_word_embeddings=True, hidden_act="relu2")), "bitnet-b1.58",
+        "the same with squared ReLU; three heads a KV head", 20,
+        notice={"SiLU": {"hidden_act": "silu"}},
     ),
     Recipe(
         "llama-blocks32",

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.arch.run cimport pn_run
 from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.linear cimport pn_group, pn_input, pn_team
@@ -11,7 +12,7 @@ from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.tensor cimport pn_matrix, pn_owned
-from pantheon._core.types cimport fw_pool, pn_arch, pn_config, pn_model, pn_rope_kind, pn_state, tm_tensor
+from pantheon._core.types cimport pn_arch, pn_config, pn_model, pn_rope_kind, pn_state, tm_tensor
 
 cdef struct pn_llama_layer:
     const float *attn_norm               # (n_embd,) f32, borrowed from the mapping like all vectors here
@@ -55,18 +56,14 @@ ctypedef void (*llama_layer_fn)(llama_job *job, pn_team *team, pn_llama_stream *
                                 int t1) noexcept nogil
 
 cdef struct llama_job:                   # one run
+    pn_run *run
     const pn_config *c
     pn_llama_model *w
     pn_llama_work *work
-    fw_pool *pool
     llama_layer_fn layer
-    int n_tok
-    const uint32_t *tokens               # (n_tok,)
-    const float *embd_override           # (n_embd,) or NULL: in place of the only token's row
-    int first_out                        # logits are wanted for tokens first_out.. to the last
-    float *logits                        # (n_tok - first_out, n_vocab)
+    int n_tok                            # these two as in the run, but for a job of its last token
+    int first_out
     pn_attn_step attn
-    bint stop                            # set by rank 0 when the caller wants to stop
 
 cdef struct pn_llama_rank:               # private to one rank
     pn_llama_stream single

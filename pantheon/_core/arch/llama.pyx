@@ -8,14 +8,27 @@ One layer function serves the single token, the prefill chunk and the batch. All
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
 quantised by every rank for itself, which costs less than a barrier.
 """
+import numpy as np
+
+from cpython.ref cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from pantheon._core.arch.llama_layers cimport llama_layer, llama_task
 from pantheon._core.arch.llama_load cimport llama_load_tensors
 from pantheon._core.arch.llama_work cimport LLAMA_LAYER_COUNTERS, llama_work, llama_work_layout
 from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.run cimport (
+    logits_view,
+    pn_run,
+    pn_run_ops,
+    run_batch,
+    run_check,
+    run_execute,
+    run_of,
+    run_prefill,
+)
 from pantheon._core.arena cimport (
     compute_arena_size,
     pn_arena_alloc,
@@ -25,23 +38,39 @@ from pantheon._core.arena cimport (
     pn_arena_size,
 )
 from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.config_hf cimport config_from_hf, hf_ternary_rule, hf_tied, hf_windows
+from pantheon._core.config_hf cimport (
+    config_from_hf,
+    hf_rope_factors,
+    hf_ternary_rule,
+    hf_text,
+    hf_tied,
+    hf_windows,
+)
 from pantheon._core.gguf cimport gguf_get_str
-from pantheon._core.kernels.table cimport PN_F32, pn_kernels_active
+from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset, pn_llama_kv_cache
 from pantheon._core.linear cimport input_begin
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pages cimport pn_pages_free
-from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
+from pantheon._core.pool cimport pn_counter_zero
 from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
-from pantheon._core.source cimport pn_source, source_safetensors
+from pantheon._core.source cimport (
+    PN_NAMES_MIXTRAL,
+    PN_NAMES_PHI,
+    pn_source,
+    source_check_extra,
+    source_safetensors,
+)
 from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
     PN_ARCH_BITNET_B158,
+    PN_ARCH_MIXTRAL,
+    PN_ARCH_PHI2,
+    PN_ROPE_SCALING_LONGROPE,
     pn_arch,
     pn_config,
     pn_kv_type,
@@ -72,51 +101,59 @@ cdef void begin_stream(pn_llama_stream *s, int n_tok, int n_out) noexcept nogil:
     input_begin(&s.head, n_out)
 
 
-cdef void begin(llama_job *job, pn_model *model, pn_llama_work *work, int n_tok, int first_out,
-                llama_layer_fn layer) noexcept nogil:
-    """Fills what all kinds of run share."""
+cdef void fill(llama_job *job, pn_run *run, pn_llama_work *work) noexcept nogil:
+    """Fills everything but the layer and, for several tokens, which sequences they belong to."""
+    cdef const pn_config *c = &run.model.config
+    cdef llama_layer_fn layer = job.layer
     cdef int i
     memset(job, 0, sizeof(llama_job))
-    job.c = &model.config
-    job.w = <pn_llama_model *>model.weights
+    job.run = run
+    job.c = c
+    job.w = <pn_llama_model *>run.model.weights
     job.work = work
-    job.pool = model.pool
     job.layer = layer
-    job.n_tok = n_tok
-    job.first_out = first_out
-    job.attn.n_tok = n_tok
-    job.attn.n_head = model.config.n_head
-    job.attn.n_kv_head = model.config.n_kv_head
-    job.attn.head_dim = model.config.head_dim
-    job.attn.scale = model.config.attn_scale
+    job.n_tok = run.n_tok
+    job.first_out = run.first_out
+    job.attn.n_tok = run.n_tok
+    job.attn.n_head = c.n_head
+    job.attn.n_kv_head = c.n_kv_head
+    job.attn.head_dim = c.head_dim
+    job.attn.scale = c.attn_scale
     job.attn.q = work.q
     job.attn.out = work.heads
     for i in range(work.n_ranks):
         begin_stream(&work.ranks[i].single, 1, 1)
-    if n_tok > 1:
-        begin_stream(&work.shared, n_tok, n_tok - first_out)
-        for i in range(LLAMA_LAYER_COUNTERS * model.config.n_layer + 1):
+    if run.n_tok > 1:
+        begin_stream(&work.shared, run.n_tok, run.n_tok - run.first_out)
+        for i in range(LLAMA_LAYER_COUNTERS * c.n_layer + 1):
             pn_counter_zero(&work.counters[i])
 
 
-cdef int run(llama_job *job) noexcept nogil:
-    fw_pool_run(job.pool, llama_task, job, job.work.n_ranks)
-    if job.stop:
-        pn_set_error(b"interrupted", 0, 0)
+# A job and what it says of its sequences.
+cdef struct llama_pass:
+    llama_job job                        # its layer is set by the entry point
+    pn_llama_kv_cache *caches[PREFILL_WINDOW]
+    int pos[PREFILL_WINDOW]
+
+
+cdef int begin(void *job, pn_run *run) noexcept nogil:
+    cdef llama_pass *p = <llama_pass *>job
+    cdef pn_llama_work *work = llama_work(run.model, run.n_tok, run.n_tok - run.first_out)
+    if work == NULL:
         return -1
+    fill(&p.job, run, work)
+    p.job.attn.caches = p.caches
+    p.job.attn.pos = p.pos
     return 0
 
 
-cdef int check(pn_model *model, uint32_t token, const pn_state *state, int n) noexcept nogil:
-    """Refuses a token outside the vocabulary and positions outside the context."""
-    cdef const pn_llama_kv_cache *kv = <const pn_llama_kv_cache *>state.kv_cache
-    if token >= <uint32_t>model.config.n_vocab:
-        pn_set_error(b"token %lld is not below n_vocab %lld", token, model.config.n_vocab)
-        return -1
-    if n > kv.n_ctx - state.pos:
-        pn_set_error(b"%lld more positions do not fit: n_ctx is %lld", n, kv.n_ctx)
-        return -1
-    return 0
+cdef void add(void *job, pn_state *state, int first, int n) noexcept nogil:
+    cdef llama_pass *p = <llama_pass *>job
+    cdef int i
+    for i in range(n):
+        p.caches[first + i] = <pn_llama_kv_cache *>state.kv_cache
+        p.pos[first + i] = state.pos + i
+    p.job.attn.one_sequence = n == p.job.n_tok
 
 
 cdef void advance(pn_state *state, int n) noexcept nogil:
@@ -125,107 +162,60 @@ cdef void advance(pn_state *state, int n) noexcept nogil:
     kv.high = max(kv.high, state.pos)
 
 
+cdef pn_run_ops run_ops
+run_ops.window = PREFILL_WINDOW
+run_ops.task = llama_task
+run_ops.begin = begin
+run_ops.add = add
+run_ops.advance = advance
+run_ops.n_ctx = state_n_ctx
+run_ops.broken = NULL
+
+
 cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil:
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
     cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>state.kv_cache
     cdef pn_llama_work work
     cdef llama_job job
+    cdef pn_run run
     cdef size_t need = llama_work_layout(&work, NULL, w, &model.config, 1, 1)
     cdef void *memory
     cdef tm_tensor *out
-    cdef float *values
-    if check(model, token, state, 1) != 0:
+    cdef float *logits
+    if run_check(&run_ops, model, token, state, 1) != 0:
         return NULL
     pn_arena_reset(state.arena)
     memory = pn_arena_alloc(state.arena, need + 64)
     out = <tm_tensor *>pn_arena_alloc(state.arena, sizeof(tm_tensor))
-    values = <float *>pn_arena_alloc(state.arena, model.config.n_vocab * sizeof(float))
-    if memory == NULL or out == NULL or values == NULL:
+    logits = <float *>pn_arena_alloc(state.arena, model.config.n_vocab * sizeof(float))
+    if memory == NULL or out == NULL or logits == NULL:
         pn_set_error(b"the arena of %lld bytes is too small for a forward", pn_arena_size(state.arena), 0)
         return NULL
     llama_work_layout(&work, <uint8_t *>((<size_t>memory + 63) // 64 * 64), w, &model.config, 1, 1)
-    begin(&job, model, &work, 1, 0, layer)
-    job.tokens = &token
-    job.embd_override = state.embd_override
-    job.logits = values
+    run = run_of(model, &token, 1, 0, logits)
+    run.embd_override = state.embd_override
+    job.layer = layer
+    fill(&job, &run, &work)
     job.attn.caches = &kv
     job.attn.pos = &state.pos
-    run(&job)
+    run_execute(&run_ops, &job, &run)
     advance(state, 1)
-    memset(out, 0, sizeof(tm_tensor))
-    out.data = values
-    out.type = PN_F32
-    out.ne[0] = model.config.n_vocab
-    out.ne[1] = out.ne[2] = out.ne[3] = 1
-    out.nb[0] = sizeof(float)
-    out.nb[1] = out.nb[2] = out.nb[3] = out.ne[0] * sizeof(float)
-    memcpy(out.name, b"logits", 7)
+    logits_view(out, logits, model.config.n_vocab)
     return out
 
 
 cdef int llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,
                        llama_layer_fn layer) noexcept nogil:
-    cdef pn_llama_model *w = <pn_llama_model *>model.weights
-    cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>state.kv_cache
-    cdef pn_llama_kv_cache *caches[PREFILL_WINDOW]
-    cdef int pos[PREFILL_WINDOW]
-    cdef int window = min(max(w.base.prefill_window, 1), <int>PREFILL_WINDOW)
-    cdef int first = 0, n_tok, i
-    cdef pn_llama_work *work
-    cdef llama_job job
-    for i in range(n):
-        if check(model, tokens[i], state, n) != 0:
-            return -1
-    while first < n:
-        n_tok = min(window, n - first)
-        work = llama_work(model, n_tok, n_tok if all else 1)
-        if work == NULL:
-            return -1
-        for i in range(n_tok):
-            caches[i] = kv
-            pos[i] = state.pos + i
-        begin(&job, model, work, n_tok, 0 if all else n_tok - 1, layer)
-        job.tokens = tokens + first
-        job.logits = logits_out + (<size_t>first * model.config.n_vocab if all else 0)
-        job.attn.one_sequence = True
-        job.attn.caches = caches
-        job.attn.pos = pos
-        if run(&job) != 0:
-            return -1
-        advance(state, n_tok)
-        first += n_tok
-    return 0
+    cdef llama_pass p
+    p.job.layer = layer
+    return run_prefill(&run_ops, &p, model, tokens, n, state, logits_out, all)
 
 
 cdef int llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n, float *logits_out,
                              llama_layer_fn layer) noexcept nogil:
-    cdef pn_llama_kv_cache *caches[PREFILL_WINDOW]
-    cdef int pos[PREFILL_WINDOW]
-    cdef int first = 0, n_tok, i
-    cdef pn_llama_work *work
-    cdef llama_job job
-    for i in range(n):
-        if check(model, tokens[i], states[i], 1) != 0:
-            return -1
-    while first < n:
-        n_tok = min(<int>PREFILL_WINDOW, n - first)
-        work = llama_work(model, n_tok, n_tok)
-        if work == NULL:
-            return -1
-        for i in range(n_tok):
-            caches[i] = <pn_llama_kv_cache *>states[first + i].kv_cache
-            pos[i] = states[first + i].pos
-        begin(&job, model, work, n_tok, 0, layer)
-        job.tokens = tokens + first
-        job.logits = logits_out + <size_t>first * model.config.n_vocab
-        job.attn.caches = caches
-        job.attn.pos = pos
-        if run(&job) != 0:
-            return -1
-        for i in range(n_tok):
-            advance(states[first + i], 1)
-        first += n_tok
-    return 0
+    cdef llama_pass p
+    p.job.layer = layer
+    return run_batch(&run_ops, &p, model, tokens, states, n, logits_out)
 
 
 cdef tm_tensor *pn_llama_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
@@ -254,6 +244,9 @@ cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
     """Weights for the valid configuration that model.config holds."""
     cdef pn_llama_model *w
     cdef pn_llama_work work
+    cdef pn_source source = f[0]
+    cdef set asked = set()
+    source.asked = <PyObject *>asked
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
         raise MemoryError()
@@ -263,7 +256,8 @@ cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
     w.sub_norms = model.config.arch in (PN_ARCH_BITNET, PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     w.squared_relu = model.config.arch in (PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     try:
-        llama_load_tensors(w, &model.config, f, path)
+        llama_load_tensors(w, &model.config, &source, path)
+        source_check_extra(&source, path, model.config.n_layer, model.config.n_layer)
     except BaseException:
         unload(model)
         raise
@@ -285,12 +279,22 @@ cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str 
 cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
                                    str path, str config_path) except -1:
     cdef pn_source source = source_safetensors(f)
+    cdef float[::1] short_factors, long_factors
     cdef int i
     model.config.arch = self.arch
+    config = hf_text(config, config_path)
     config_from_hf(&model.config, config, config_path)
     config_validate(&model.config, config_path)
     source.tied = hf_tied(config, config_path)
     source.ternary = hf_ternary_rule(config, config_path)
+    if self.arch == PN_ARCH_MIXTRAL:
+        source.names = PN_NAMES_MIXTRAL
+    elif self.arch == PN_ARCH_PHI2:
+        source.names = PN_NAMES_PHI
+    if model.config.rope_scaling == PN_ROPE_SCALING_LONGROPE:
+        short_factors = np.array(hf_rope_factors(&model.config, config, config_path, "short_factor"), np.float32)
+        long_factors = np.array(hf_rope_factors(&model.config, config, config_path, "long_factor"), np.float32)
+        source.rope_short, source.rope_long = &short_factors[0], &long_factors[0]
     load_weights(model, &source, path)
     windows = hf_windows(&model.config, config, config_path)
     for i in range(model.config.n_layer):
@@ -372,6 +376,7 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.arch = arch
     ops.rope_kind = rope_kind
     ops.load = load
+    ops.load_hf = pn_llama_load_safetensors
     ops.unload = unload
     ops.forward = pn_llama_forward
     ops.prefill = pn_llama_prefill

@@ -6,6 +6,7 @@ from libc.string cimport memcpy
 
 from pantheon._core.arch.llama cimport pn_llama_layer, pn_llama_stream, pn_llama_work, llama_job
 from pantheon._core.arch.llama_work cimport llama_whole_ff
+from pantheon._core.arch.run cimport run_embed, run_stopped, run_team
 from pantheon._core.attention cimport attention, attention_heads, pn_attn_step
 from pantheon._core.gated cimport gated_product
 from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
@@ -20,7 +21,6 @@ from pantheon._core.linear cimport (
     team_tokens,
 )
 from pantheon._core.moe cimport moe_prepare, moe_step
-from pantheon._core.report cimport pn_interrupted
 from pantheon._core.rope cimport pn_rope, rope_angles
 from pantheon._core.types cimport PN_ROPE_NEOX, pn_config
 
@@ -44,10 +44,7 @@ cdef void embed(llama_job *job, pn_llama_stream *s, int t0, int t1) noexcept nog
     cdef int t
     cdef size_t n = job.c.n_embd
     for t in range(t0, t1):
-        if job.embd_override != NULL:
-            memcpy(s.x + t * n, job.embd_override, n * sizeof(float))
-        else:
-            job.w.embd.ops.dequant(job.w.embd.data + job.tokens[t] * job.w.embd.row_bytes, s.x + t * n, n)
+        run_embed(job.run, &job.w.embd, t, s.x + t * n)
         rope_angles(rope_of(job, t), job.attn.pos[t], s.angles + <size_t>t * 2 * job.w.rope.n_pair)
 
 
@@ -294,7 +291,7 @@ cdef void logits(llama_job *job, pn_team *team, pn_llama_stream *s) noexcept nog
     input_prepare(team, &s.head, &job.w.head, o0, o1)
     if job.n_tok > 1:
         team_barrier(team)
-    y[0], ldy[0] = job.logits, job.c.n_vocab
+    y[0], ldy[0] = job.run.logits, job.c.n_vocab
     group_product(team, &job.w.head, &s.head, y, ldy)
     if job.w.head_bias == NULL:
         return
@@ -304,7 +301,7 @@ cdef void logits(llama_job *job, pn_team *team, pn_llama_stream *s) noexcept nog
         o0, o1 = 0, 1
         team_range(team, job.c.n_vocab, 8, &r0, &r1)         # the rows that this rank computed
     for o in range(o0, o1):
-        job.w.k.add(job.logits + o * ldy[0] + r0, job.w.head_bias + r0, r1 - r0)
+        job.w.k.add(job.run.logits + o * ldy[0] + r0, job.w.head_bias + r0, r1 - r0)
 
 
 cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
@@ -312,15 +309,8 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
     cdef llama_job *job = <llama_job *>arg
     cdef pn_llama_work *work = job.work
     cdef pn_llama_stream *s = &work.ranks[rank].single if job.n_tok == 1 else &work.shared
-    cdef pn_team team
+    cdef pn_team team = run_team(job.run, job.w.k, work.counters, work.ranks[rank].panel, rank, n)
     cdef int t0 = 0, t1 = 1, i
-    team.k = job.w.k
-    team.pool = job.pool
-    team.rank = rank
-    team.n = n
-    team.counters = work.counters
-    team.next_counter = 0
-    team.panel = work.ranks[rank].panel
     if job.n_tok > 1:
         team_tokens(&team, job.n_tok, &t0, &t1)
     embed(job, s, t0, t1)
@@ -329,12 +319,8 @@ cdef void llama_task(void *arg, int rank, int n) noexcept nogil:
         team_barrier(&team)
     for i in range(job.c.n_layer):
         job.layer(job, &team, s, i, t0, t1)
-        if job.n_tok > 1:
-            if rank == 0 and pn_interrupted():
-                job.stop = True
-            team_barrier(&team)
-            if job.stop:
-                return
+        if job.n_tok > 1 and run_stopped(job.run, &team):
+            return
     if narrows(job):
         logits(&work.ranks[rank].tail, &team, &work.ranks[rank].single)
     else:

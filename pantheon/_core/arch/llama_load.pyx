@@ -82,7 +82,7 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const pn_sourc
     if phi2:
         load_rows(&layer.gate_up, &w.owned, f, path, None, [b + "ffn_up.weight"], [c.n_ff], c.n_embd)
     else:
-        fused = "ffn_up.weight" if c.arch == PN_ARCH_PHI3 else "ffn_gate_up.weight"
+        fused = "ffn_up.weight" if c.arch == PN_ARCH_PHI3 and f.gguf != NULL else "ffn_gate_up.weight"
         load_rows(&layer.gate_up, &w.owned, f, path, b + fused, [b + "ffn_gate.weight", b + "ffn_up.weight"],
                   [c.n_ff, c.n_ff], c.n_embd)
         layer.gate_bias = vector_load(&w.owned, f, path, b + "ffn_gate.bias", c.n_ff, True)
@@ -94,10 +94,12 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const pn_sourc
 
 
 cdef int load_rope(pn_rope *rope, pn_llama_model *w, const pn_config *c, const pn_source *f, str path, str name,
-                   bint optional) except -1:
-    """Frequencies, divided by the tensor `name` (rope_dims / 2,)."""
-    cdef const float *factors = vector_load(&w.owned, f, path, name, c.rope_dims // 2, optional)
+                   const float *given, bint optional) except -1:
+    """Frequencies, divided by `given` or the tensor `name` (rope_dims / 2,)."""
+    cdef const float *factors = given
     cdef int i
+    if given == NULL:
+        factors = vector_load(&w.owned, f, path, name, c.rope_dims // 2, optional)
     for i in range(c.rope_dims // 2 if factors != NULL else 0):
         if not (math.isfinite(factors[i]) and factors[i] > 0):
             raise ValueError(f"{path}: tensor {name} holds {factors[i]}, not a finite number above 0")
@@ -120,10 +122,10 @@ cdef int llama_load_tensors(pn_llama_model *w, const pn_config *c, const pn_sour
     group_add(&w.head, &head)
     w.head_bias = vector_load(&w.owned, f, path, "output.bias", c.n_vocab, True)
     if c.rope_scaling == PN_ROPE_SCALING_LONGROPE:
-        load_rope(&w.rope, w, c, f, path, "rope_factors_short.weight", False)
-        load_rope(&w.rope_long, w, c, f, path, "rope_factors_long.weight", False)
+        load_rope(&w.rope, w, c, f, path, "rope_factors_short.weight", f.rope_short, False)
+        load_rope(&w.rope_long, w, c, f, path, "rope_factors_long.weight", f.rope_long, False)
     else:
-        load_rope(&w.rope, w, c, f, path, "rope_freqs.weight", True)
+        load_rope(&w.rope, w, c, f, path, "rope_freqs.weight", NULL, True)
     w.layers = <pn_llama_layer *>owned_calloc(&w.owned, c.n_layer * sizeof(pn_llama_layer))
     for i in range(c.n_layer):
         load_layer(w, i, c, f, path)

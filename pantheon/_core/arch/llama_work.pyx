@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
+from pantheon._core.arch.carver cimport carve, carve_rest, carver
 from pantheon._core.arch.llama cimport (
     pn_llama_layer,
     pn_llama_model,
@@ -9,30 +10,14 @@ from pantheon._core.arch.llama cimport (
     pn_llama_stream,
     pn_llama_work,
 )
+from pantheon._core.arch.run cimport run_memory
 from pantheon._core.attention cimport attention_scratch
 from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_ROW
 from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
 from pantheon._core.moe cimport moe_layout, pn_moe
-from pantheon._core.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.pool cimport pn_counter
-from pantheon._core.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_config, pn_model
-
-cdef struct carver:
-    uint8_t *base                        # NULL: only counts
-    size_t used
-
-
-cdef inline void *carve(carver *m, size_t n) noexcept nogil:
-    cdef void *p = m.base + m.used if m.base != NULL else NULL
-    m.used += (n + 63) // 64 * 64
-    return p
-
-
-cdef inline uint8_t *rest(carver *m) noexcept nogil:
-    return m.base + m.used if m.base != NULL else NULL
-
 
 cdef int dense_downs(const pn_llama_model *w, const pn_config *c, const pn_group **groups) noexcept nogil:
     """down of the layers without experts; returns how many there are."""
@@ -67,15 +52,15 @@ cdef void layout_inputs(pn_llama_stream *s, carver *m, const pn_llama_model *w, 
         else:
             groups[n + 1] = &w.layers[i].gate_up
             n += 2
-    m.used += input_layout(&s.embd, rest(m), s.normed, groups, n, n_tok)
+    m.used += input_layout(&s.embd, carve_rest(m), s.normed, groups, n, n_tok)
     for i in range(c.n_layer):
         groups[i] = &w.layers[i].out
-    m.used += input_layout(&s.heads, rest(m), heads, groups, c.n_layer, n_tok)
+    m.used += input_layout(&s.heads, carve_rest(m), heads, groups, c.n_layer, n_tok)
     n = dense_downs(w, c, groups)
     if n > 0:
-        m.used += input_layout(&s.ff, rest(m), gate, groups, n, n_tok)
+        m.used += input_layout(&s.ff, carve_rest(m), gate, groups, n, n_tok)
     groups[0] = &w.head
-    m.used += input_layout(&s.head, rest(m), s.normed, groups, 1, n_out)
+    m.used += input_layout(&s.head, carve_rest(m), s.normed, groups, 1, n_out)
 
 
 cdef void layout_stream(pn_llama_stream *s, carver *m, const pn_llama_model *w, const pn_config *c, float *heads,
@@ -151,7 +136,7 @@ cdef size_t llama_work_layout(pn_llama_work *work, uint8_t *base, const pn_llama
     work.delta = <float *>carve(&m, delta)
     work.delta_ffn = <float *>carve(&m, delta) if w.layers[0].ffn_norm == NULL else NULL
     if n_moe > 0:
-        m.used += moe_layout(&work.moe, rest(&m), moes, n_moe, n_tok, work.n_ranks)
+        m.used += moe_layout(&work.moe, carve_rest(&m), moes, n_moe, n_tok, work.n_ranks)
     if n_tok > 1:
         layout_stream(&work.shared, &m, w, c, work.heads, work.gated, n_tok, n_out)
     for r in range(work.n_ranks):
@@ -175,13 +160,8 @@ cdef pn_llama_work *llama_work(pn_model *model, int n_tok, int n_out) noexcept n
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
     need = llama_work_layout(work, NULL, w, &model.config, n_tok, n_out)
-    pn_pages_free(w.work_memory, w.work_bytes)
-    w.work_memory = pn_pages_new(need)
-    w.work_bytes = need
-    if w.work_memory == NULL:
+    if run_memory(&w.work_memory, &w.work_bytes, need, n_tok) == NULL:
         memset(work, 0, sizeof(pn_llama_work))
-        w.work_bytes = 0
-        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
         return NULL
     llama_work_layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
     return work

@@ -1,7 +1,7 @@
-"""Weights of a mixture-of-experts feed-forward from a GGUF file.
+"""Weights of a mixture-of-experts feed-forward.
 
 Accepts experts stacked in one tensor (ffn_gate_exps, ffn_up_exps, ffn_down_exps), gate and up stacked and fused
-(ffn_gate_up_exps), and one tensor per expert (ffn_gate.0, ...) as in files of early 2024.
+(ffn_gate_up_exps), and one tensor per expert (ffn_gate.0, ...) as in GGUF of early 2024 and most safetensors.
 """
 from pantheon._core.kernels.table cimport PN_ACT_ROW
 from pantheon._core.moe cimport moe_init, moe_set_expert, moe_set_router, pn_moe
@@ -78,12 +78,18 @@ cdef int load_stacked(pn_moe *moe, const pn_config *c, const pn_source *f, str p
     return 0
 
 
+cdef bint separate(const pn_source *f, str b):
+    """Whether each expert has tensors of its own; safetensors have either these or gate and up fused."""
+    return tensor_present(f, b + "ffn_down.0.weight") or (
+        f.gguf == NULL and not tensor_present(f, b + "ffn_gate_up_exps.weight"))
+
+
 cdef int moe_load(pn_moe *moe, pn_owned *owned, const pn_config *c, const pn_source *f, str path, str block) except -1:
     cdef int e
     moe_init(moe, owned, c.n_embd, c.n_experts, c.n_experts_used, c.n_ff_expert, c.n_ff_shared, c.expert_renormalise,
              c.expert_scale)
     load_router(moe, owned, c, f, path, block)
-    if tensor_present(f, block + "ffn_down.0.weight"):
+    if separate(f, block):
         for e in range(c.n_experts):
             load_separate(moe, e, f".{e}", c.n_ff_expert, c, f, path, block)
     else:

@@ -20,6 +20,10 @@ cdef struct pn_arch_ops:
     # GIL. Fills model.config and model.weights from a GGUF source, which stays the caller's; ValueError naming the
     # tensor or key.
     int (*load)(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1
+    # GIL. The same from the safetensors of a Hugging Face model; config is its parsed config.json, the file stays the
+    # caller's. NULL: the architecture is not read from there.
+    int (*load_hf)(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config, str path,
+                   str config_path) except -1
     # nogil. Frees model.weights, not the file.
     void (*unload)(pn_model *model) noexcept nogil
     # nogil. The single-token seam.

@@ -5,9 +5,8 @@ x = embedding; per layer x += mixer(norm(x)), x += ffn(norm(x)); logits = head(n
 With several tokens, ranks split them for norms and quantisation; a single token is normed and quantised by every rank
 for itself, which costs less than a barrier.
 """
-from libc.string cimport memcpy
-
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_layer, pn_qwen35moe_stream, pn_qwen35moe_work
+from pantheon._core.arch.run cimport run_embed, run_stopped, run_team
 from pantheon._core.attention cimport attention, attention_heads
 from pantheon._core.deltanet cimport deltanet_channels, deltanet_mix, deltanet_values
 from pantheon._core.gated cimport gated_product
@@ -26,7 +25,6 @@ from pantheon._core.linear cimport (
     team_tokens,
 )
 from pantheon._core.moe cimport moe_prepare, moe_step
-from pantheon._core.report cimport pn_interrupted
 from pantheon._core.rope cimport mrope_angles
 from pantheon._core.types cimport pn_config
 
@@ -37,10 +35,7 @@ cdef void embed(qwen_job *job, pn_qwen35moe_stream *s, int t0, int t1) noexcept 
     cdef int t
     cdef size_t n = job.c.n_embd
     for t in range(t0, t1):
-        if job.embd_override != NULL:
-            memcpy(s.x + t * n, job.embd_override, n * sizeof(float))
-        else:
-            job.w.embd.ops.dequant(job.w.embd.data + job.tokens[t] * job.w.embd.row_bytes, s.x + t * n, n)
+        run_embed(job.run, &job.w.embd, t, s.x + t * n)
         pos[0] = pos[1] = pos[2] = job.attn.pos[t]           # text: no rows and columns
         mrope_angles(&job.w.rope, job.w.sections, pos, s.angles + <size_t>t * 2 * job.w.rope.n_pair)
 
@@ -220,19 +215,19 @@ cdef void qwen_layer(qwen_job *job, pn_team *team, pn_qwen35moe_stream *s, int i
 
 
 cdef void logits(qwen_job *job, pn_team *team, pn_qwen35moe_stream *s) noexcept nogil:
-    cdef int n_out = job.n_tok - job.first_out, o, o0 = 0, o1 = 1
+    cdef int n_out = job.n_tok - job.run.first_out, o, o0 = 0, o1 = 1
     cdef size_t n = job.c.n_embd
     cdef float *y[1]
     cdef size_t ldy[1]
     if job.n_tok > 1:
         team_tokens(team, n_out, &o0, &o1)
     for o in range(o0, o1):
-        job.w.k.rms_norm(s.x + (job.first_out + o) * n, job.w.output_norm, job.c.norm_eps, job.c.n_embd,
+        job.w.k.rms_norm(s.x + (job.run.first_out + o) * n, job.w.output_norm, job.c.norm_eps, job.c.n_embd,
                          s.normed + o * n)
     input_prepare(team, &s.head, &job.w.head, o0, o1)
     if job.n_tok > 1:
         team_barrier(team)
-    y[0], ldy[0] = job.logits, job.c.n_vocab
+    y[0], ldy[0] = job.run.logits, job.c.n_vocab
     group_product(team, &job.w.head, &s.head, y, ldy)
 
 
@@ -241,15 +236,8 @@ cdef void qwen_task(void *arg, int rank, int n) noexcept nogil:
     cdef qwen_job *job = <qwen_job *>arg
     cdef pn_qwen35moe_work *work = job.work
     cdef pn_qwen35moe_stream *s = &work.ranks[rank].single if job.n_tok == 1 else &work.shared
-    cdef pn_team team
+    cdef pn_team team = run_team(job.run, job.w.k, work.counters, work.ranks[rank].panel, rank, n)
     cdef int t0 = 0, t1 = 1, i
-    team.k = job.w.k
-    team.pool = job.pool
-    team.rank = rank
-    team.n = n
-    team.counters = work.counters
-    team.next_counter = 0
-    team.panel = work.ranks[rank].panel
     if job.n_tok > 1:
         team_tokens(&team, job.n_tok, &t0, &t1)
     embed(job, s, t0, t1)
@@ -258,10 +246,6 @@ cdef void qwen_task(void *arg, int rank, int n) noexcept nogil:
         team_barrier(&team)
     for i in range(job.c.n_layer):
         qwen_layer(job, &team, s, i, t0, t1)
-        if job.n_tok > 1:
-            if rank == 0 and pn_interrupted():
-                job.stop = True
-            team_barrier(&team)
-            if job.stop:
-                return
+        if job.n_tok > 1 and run_stopped(job.run, &team):
+            return
     logits(job, &team, s)

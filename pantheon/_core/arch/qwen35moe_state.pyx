@@ -3,8 +3,8 @@ from libc.stdlib cimport calloc, free, strtol
 from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model, pn_qwen35moe_state
+from pantheon._core.arch.run cimport logits_view
 from pantheon._core.deltanet cimport deltanet_conv_size, deltanet_s_size
-from pantheon._core.kernels.table cimport PN_F32
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset
 from pantheon._core.memory.admit cimport pn_admit_kv_q4
 from pantheon._core.memory.state cimport pn_cost
@@ -98,13 +98,7 @@ cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type)
     s.recurrent.s = base + conv
     s.recurrent_bytes = n * sizeof(float)
     s.logits = base + n
-    s.logits_view.data = s.logits
-    s.logits_view.type = PN_F32
-    s.logits_view.ne[0] = c.n_vocab
-    s.logits_view.ne[1] = s.logits_view.ne[2] = s.logits_view.ne[3] = 1
-    s.logits_view.nb[0] = sizeof(float)
-    s.logits_view.nb[1] = s.logits_view.nb[2] = s.logits_view.nb[3] = c.n_vocab * sizeof(float)
-    memcpy(s.logits_view.name, b"logits", 7)
+    logits_view(&s.logits_view, s.logits, c.n_vocab)
     s.kv = kvcache_new(&c, chosen_n_ctx(model, n_ctx), chosen_type(model, type))
     return 0
 

@@ -1,8 +1,8 @@
 """Work buffers of Qwen3.5 runs (see qwen35moe_work.pxd for the contract)."""
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from pantheon._core.arch.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.arch.qwen35moe cimport (
     pn_qwen35moe_layer,
     pn_qwen35moe_model,
@@ -10,6 +10,7 @@ from pantheon._core.arch.qwen35moe cimport (
     pn_qwen35moe_stream,
     pn_qwen35moe_work,
 )
+from pantheon._core.arch.run cimport run_memory
 from pantheon._core.attention cimport attention_scratch
 from pantheon._core.deltanet cimport deltanet_channels, deltanet_scratch, deltanet_values
 from pantheon._core.gated cimport gated_scratch
@@ -17,33 +18,17 @@ from pantheon._core.kernels.table cimport PN_ACT_F32
 from pantheon._core.linear cimport group_panel_bytes, input_begin, input_layout, pn_group, pn_input
 from pantheon._core.moe cimport MOE_COUNTERS, moe_layout, pn_moe
 from pantheon._core.pool cimport pn_counter, pn_counter_zero
-from pantheon._core.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_config, pn_model
 
 cdef enum:
     MAX_LAYERS = 1024                    # of any config
     LAYER_COUNTERS = 3                   # of the mixer; the feed-forward part takes 2 or MOE_COUNTERS
 
-cdef struct carver:
-    uint8_t *base                        # NULL: only counts
-    size_t used
-
-
-cdef inline void *carve(carver *m, size_t n) noexcept nogil:
-    cdef void *p = m.base + m.used if m.base != NULL else NULL
-    m.used += (n + 63) // 64 * 64
-    return p
-
-
-cdef inline float *floats(carver *m, size_t n_tok, size_t n) noexcept nogil:
-    return <float *>carve(m, n_tok * n * sizeof(float))
-
-
 cdef void layout_input(pn_input *x, carver *m, float *f, const pn_group **groups, int n, int n_tok) noexcept nogil:
     """An input that no layer reads is empty."""
     memset(x, 0, sizeof(pn_input))
     if n > 0:
-        m.used += input_layout(x, m.base + m.used if m.base != NULL else NULL, f, groups, n, n_tok)
+        m.used += input_layout(x, carve_rest(m), f, groups, n, n_tok)
 
 
 cdef void layout_stream(pn_qwen35moe_stream *s, carver *m, const pn_qwen35moe_model *w, const pn_config *c,
@@ -52,9 +37,9 @@ cdef void layout_stream(pn_qwen35moe_stream *s, carver *m, const pn_qwen35moe_mo
     cdef const pn_group *embd[3 * MAX_LAYERS]
     cdef const pn_group *groups[MAX_LAYERS]
     cdef int i, n = 0
-    s.x = floats(m, n_tok, c.n_embd)
-    s.normed = floats(m, n_tok, c.n_embd)
-    s.angles = floats(m, n_tok, 2 * w.rope.n_pair)
+    s.x = carve_floats(m, n_tok, c.n_embd)
+    s.normed = carve_floats(m, n_tok, c.n_embd)
+    s.angles = carve_floats(m, n_tok, 2 * w.rope.n_pair)
     for i in range(c.n_layer):
         embd[n] = &w.layers[i].delta.input if w.layers[i].recurrent else &w.layers[i].qkv
         if w.layers[i].moe.n_experts > 0:
@@ -113,17 +98,17 @@ cdef void layout_mixers(pn_qwen35moe_work *work, carver *m, const pn_qwen35moe_m
                         int n_tok) noexcept nogil:
     """Buffers of the two kinds of mixer, in one place: a layer has one of them."""
     cdef size_t start = m.used, end
-    work.qg = floats(m, n_tok, 2 * c.n_head * c.head_dim)
-    work.q = floats(m, n_tok, c.n_head * c.head_dim)
-    work.k = floats(m, n_tok, c.n_kv_head * c.head_dim)
-    work.v = floats(m, n_tok, c.n_kv_head * c.head_dim)
-    work.heads = floats(m, n_tok, c.n_head * c.head_dim)
+    work.qg = carve_floats(m, n_tok, 2 * c.n_head * c.head_dim)
+    work.q = carve_floats(m, n_tok, c.n_head * c.head_dim)
+    work.k = carve_floats(m, n_tok, c.n_kv_head * c.head_dim)
+    work.v = carve_floats(m, n_tok, c.n_kv_head * c.head_dim)
+    work.heads = carve_floats(m, n_tok, c.n_head * c.head_dim)
     end = m.used
     m.used = start
-    work.qkv = floats(m, n_tok, deltanet_channels(&w.dims))
-    work.z = floats(m, n_tok, deltanet_values(&w.dims))
-    work.beta = floats(m, n_tok, w.dims.n_v_head)
-    work.alpha = floats(m, n_tok, w.dims.n_v_head)
+    work.qkv = carve_floats(m, n_tok, deltanet_channels(&w.dims))
+    work.z = carve_floats(m, n_tok, deltanet_values(&w.dims))
+    work.beta = carve_floats(m, n_tok, w.dims.n_v_head)
+    work.alpha = carve_floats(m, n_tok, w.dims.n_v_head)
     m.used = max(m.used, end)
 
 
@@ -136,7 +121,7 @@ cdef void layout_moe(pn_qwen35moe_work *work, carver *m, const pn_qwen35moe_mode
             moes[n] = &w.layers[i].moe
             n += 1
     if n > 0:
-        m.used += moe_layout(&work.moe, m.base + m.used if m.base != NULL else NULL, moes, n, n_tok, work.n_ranks)
+        m.used += moe_layout(&work.moe, carve_rest(m), moes, n, n_tok, work.n_ranks)
 
 
 cdef size_t layout(pn_qwen35moe_work *work, uint8_t *base, const pn_qwen35moe_model *w, const pn_config *c, int n_tok,
@@ -155,10 +140,10 @@ cdef size_t layout(pn_qwen35moe_work *work, uint8_t *base, const pn_qwen35moe_mo
     work.n_counters = c.n_layer * (LAYER_COUNTERS + max(2, <int>MOE_COUNTERS)) + 1
     work.counters = <pn_counter *>carve(&m, work.n_counters * sizeof(pn_counter))
     layout_mixers(work, &m, w, c, n_tok)
-    work.gate = floats(&m, 1, dense)
-    work.up = floats(&m, 1, dense)
-    work.gated = floats(&m, n_tok, dense) if n_tok > 1 and float_down(w, c) else NULL
-    work.delta = floats(&m, n_tok, c.n_embd)
+    work.gate = carve_floats(&m, 1, dense)
+    work.up = carve_floats(&m, 1, dense)
+    work.gated = carve_floats(&m, n_tok, dense) if n_tok > 1 and float_down(w, c) else NULL
+    work.delta = carve_floats(&m, n_tok, c.n_embd)
     layout_moe(work, &m, w, c, n_tok)
     if n_tok > 1:
         layout_stream(&work.shared, &m, w, c, work.heads, work.z, work.gated, n_tok, n_out)
@@ -176,7 +161,7 @@ cdef size_t layout(pn_qwen35moe_work *work, uint8_t *base, const pn_qwen35moe_mo
 cdef size_t qwen35moe_work_need(const pn_model *model, int n_tok) noexcept nogil:
     cdef pn_qwen35moe_work work
     memset(&work, 0, sizeof(work))
-    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, 1) + 64
+    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, 1)
 
 
 cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) noexcept nogil:
@@ -187,16 +172,11 @@ cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) no
         return work
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
-    need = layout(work, NULL, w, &model.config, n_tok, n_out) + 64
-    free(w.work_memory)
-    w.work_memory = calloc(1, need)
-    w.work_bytes = need
-    if w.work_memory == NULL:
+    need = layout(work, NULL, w, &model.config, n_tok, n_out)
+    if run_memory(&w.work_memory, &w.work_bytes, need, n_tok) == NULL:
         memset(work, 0, sizeof(pn_qwen35moe_work))
-        w.work_bytes = 0
-        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
         return NULL
-    layout(work, <uint8_t *>((<size_t>w.work_memory + 63) // 64 * 64), w, &model.config, n_tok, n_out)
+    layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
     return work
 
 

@@ -3,13 +3,14 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
+from pantheon._core.arch.run cimport pn_run
 from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.linear cimport pn_group, pn_input
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.tensor cimport pn_matrix, pn_owned
-from pantheon._core.types cimport fw_pool, pn_config, pn_load_opts, pn_model, pn_state, tm_tensor
+from pantheon._core.types cimport pn_config, pn_load_opts, pn_model, pn_state, tm_tensor
 
 cdef enum:
     RX_WINDOW = 256                      # most tokens that a block works on at once
@@ -159,26 +160,21 @@ cdef struct rx_prompt:                   # what a prompt needs as a whole in mem
     pn_llama_kv_cache kv                 # keys and values of all tokens, of one attention block at a time
 
 cdef struct rx_job:
+    pn_run *run
     const pn_config *c
     pn_rwkvx_model *w
     rx_work *work
-    fw_pool *pool
-    int n_tok
+    int n_tok                            # of the run
     bint shared                          # ranks split tokens and use the shared stream
     bint one_sequence                    # all tokens belong to states[0]; else token t to states[t]
     rx_state **states
     int pos                              # one_sequence: position of the first token
     const int *positions                 # else (n_tok,)
-    const uint32_t *tokens               # (n_tok,)
-    const float *embd_override           # (n_embd,) or NULL: in place of the only token's row
     float *x                             # (n_tok, n_embd) residual stream of all tokens; NULL for a single token
     float *v_first                       # (n_tok, n_embd)
     rx_prompt *prompt                    # NULL: no selection
     bint remember                        # attention blocks compute k and v
     pn_attn_step attn                    # of the window under way
-    int first_out                        # logits are wanted for tokens first_out.. to the last
-    float *logits                        # (n_tok - first_out, n_vocab)
-    bint stop                            # set by rank 0 when the caller wants to stop
 
 cdef struct rx_view:                     # one rank's view of a window
     rx_stream *s

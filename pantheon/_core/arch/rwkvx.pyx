@@ -11,9 +11,20 @@ of a prompt gives the same bits.
 """
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.run cimport (
+    pn_run,
+    pn_run_ops,
+    run_batch,
+    run_check,
+    run_embed,
+    run_execute,
+    run_of,
+    run_stopped,
+    run_team,
+)
 from pantheon._core.arch.rwkv7 cimport rwkv7_block
 from pantheon._core.arch.rwkvx_attn cimport rwkvx_attention, rwkvx_select
 from pantheon._core.arch.rwkvx_load cimport rwkvx_load, rwkvx_unload
@@ -42,8 +53,7 @@ from pantheon._core.linear cimport (
     team_tokens,
 )
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.pool cimport fw_pool_run, pn_counter_zero
-from pantheon._core.report cimport pn_interrupted, pn_set_error
+from pantheon._core.pool cimport pn_counter_zero
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
 
@@ -57,10 +67,7 @@ cdef void embed(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
     if job.shared:
         team_tokens(team, job.n_tok, &t0, &t1)
     for t in range(t0, t1):
-        if job.embd_override != NULL:
-            memcpy(x + t * n, job.embd_override, n * sizeof(float))
-        else:
-            job.w.embd.ops.dequant(job.w.embd.data + job.tokens[t] * job.w.embd.row_bytes, x + t * n, n)
+        run_embed(job.run, &job.w.embd, t, x + t * n)
         job.w.k.layer_norm(x + t * n, job.w.ln0_w, job.w.ln0_b, job.c.norm_eps, job.c.n_embd, x + t * n)
 
 
@@ -129,7 +136,7 @@ cdef void run_block(rx_job *job, pn_team *team, rx_stream *s, int b, bint is_att
 
 
 cdef void logits(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
-    cdef int first = job.first_out, n_out, o, o0 = 0, o1 = 1
+    cdef int first = job.run.first_out, n_out, o, o0 = 0, o1 = 1
     cdef size_t n = job.c.n_embd
     cdef const float *x
     cdef float *y[1]
@@ -152,33 +159,17 @@ cdef void logits(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
         input_prepare(team, &s.head, &job.w.head, o0, o1)
         if job.shared:
             team_barrier(team)
-        y[0] = job.logits + <size_t>(first - job.first_out) * job.c.n_vocab
+        y[0] = job.run.logits + <size_t>(first - job.run.first_out) * job.c.n_vocab
         group_product(team, &job.w.head, &s.head, y, ldy)
         first += n_out
-
-
-cdef bint interrupted(rx_job *job, pn_team *team) noexcept nogil:
-    if not job.shared:
-        return False
-    if team.rank == 0 and pn_interrupted():
-        job.stop = True
-    team_barrier(team)
-    return job.stop
 
 
 cdef void rwkvx_task(void *arg, int rank, int n) noexcept nogil:
     """What every rank of a run does."""
     cdef rx_job *job = <rx_job *>arg
     cdef rx_stream *s = &job.work.shared if job.shared else &job.work.ranks[rank].single
-    cdef pn_team team
+    cdef pn_team team = run_team(job.run, job.w.k, job.work.counters, job.work.ranks[rank].panel, rank, n)
     cdef int b
-    team.k = job.w.k
-    team.pool = job.pool
-    team.rank = rank
-    team.n = n
-    team.counters = job.work.counters
-    team.next_counter = 0
-    team.panel = job.work.ranks[rank].panel
     embed(job, &team, s)
     for b in range(job.w.n_blocks):
         run_block(job, &team, s, b, False)
@@ -186,92 +177,107 @@ cdef void rwkvx_task(void *arg, int rank, int n) noexcept nogil:
             if job.prompt != NULL:
                 rwkvx_select(job, &team, b)
             run_block(job, &team, s, b // job.w.interval, True)
-        if interrupted(job, &team):
+        if job.shared and run_stopped(job.run, &team):
             return
     logits(job, &team, s)
 
 
 # ---- entry points ----------------------------------------------------------------------------------------------------
 
-cdef void begin(rx_job *job, pn_model *model, rx_work *work, int n_tok, int first_out) noexcept nogil:
-    """Fills what all kinds of run share."""
+cdef void fill(rx_job *job, pn_run *run, rx_work *work) noexcept nogil:
+    """What all kinds of run share."""
     memset(job, 0, sizeof(rx_job))
-    job.c = &model.config
-    job.w = <pn_rwkvx_model *>model.weights
+    job.run = run
+    job.c = &run.model.config
+    job.w = <pn_rwkvx_model *>run.model.weights
     job.work = work
-    job.pool = model.pool
-    job.n_tok = n_tok
-    job.first_out = first_out
+    job.n_tok = run.n_tok
     job.x = work.x
     job.v_first = work.v_first
     job.remember = job.w.full
-    job.attn.n_head = model.config.n_head
-    job.attn.n_kv_head = model.config.n_head
+    job.attn.n_head = job.c.n_head
+    job.attn.n_kv_head = job.c.n_head
     job.attn.head_dim = PN_RWKV_HEAD
-    job.attn.scale = model.config.attn_scale
+    job.attn.scale = job.c.attn_scale
     job.attn.q = work.r
     job.attn.out = work.y
     job.attn.caches = work.caches
     job.attn.pos = work.pos
 
 
-cdef int run(rx_job *job) noexcept nogil:
-    fw_pool_run(job.pool, rwkvx_task, job, job.work.n_ranks)
-    if job.stop:
-        pn_set_error(b"interrupted", 0, 0)
+# A job of one token each of several sequences. Prompts are not cut by the frame: see run_prompt.
+cdef struct rx_pass:
+    rx_job job
+    rx_state *states[RX_WINDOW]
+    int positions[RX_WINDOW]
+
+
+cdef int begin(void *job, pn_run *run) noexcept nogil:
+    cdef rx_pass *p = <rx_pass *>job
+    cdef rx_work *work = rx_work_shared(run.model, run.n_tok, run.n_tok)
+    if work == NULL:
         return -1
+    fill(&p.job, run, work)
+    p.job.shared = True
+    p.job.states = p.states
+    p.job.positions = p.positions
     return 0
 
 
-cdef int check(pn_model *model, uint32_t token, const pn_state *state, int n) noexcept nogil:
-    """Refuses a token outside the vocabulary, positions outside the context and a state that is between positions."""
-    cdef const rx_state *st = <const rx_state *>state.kv_cache
-    if token >= <uint32_t>model.config.n_vocab:
-        pn_set_error(b"token %lld is not below n_vocab %lld", token, model.config.n_vocab)
-        return -1
-    if n > st.n_ctx - state.pos:
-        pn_set_error(b"%lld more positions do not fit: n_ctx is %lld", n, st.n_ctx)
-        return -1
-    if st.broken:
-        pn_set_error(b"a call was interrupted and left the state between positions: reset it or restore a checkpoint",
-                     0, 0)
-        return -1
-    return 0
+cdef void add(void *job, pn_state *state, int first, int n) noexcept nogil:
+    cdef rx_pass *p = <rx_pass *>job
+    p.states[first] = <rx_state *>state.kv_cache
+    p.positions[first] = state.pos
+    p.states[first].broken = True
 
 
 cdef void advance(pn_state *state, int n) noexcept nogil:
     cdef rx_state *st = <rx_state *>state.kv_cache
     state.pos += n
+    st.broken = False
     if st.kv != NULL and st.w.full:
         st.kv.high = max(st.kv.high, state.pos)
+
+
+cdef bint broken(const pn_state *state) noexcept nogil:
+    return (<const rx_state *>state.kv_cache).broken
+
+
+cdef pn_run_ops run_ops
+run_ops.window = RX_WINDOW
+run_ops.task = rwkvx_task
+run_ops.begin = begin
+run_ops.add = add
+run_ops.advance = advance
+run_ops.n_ctx = rx_state_n_ctx
+run_ops.broken = broken
 
 
 cdef int run_single(pn_model *model, uint32_t token, pn_state *state, float *out) noexcept nogil:
     cdef rx_state *st = <rx_state *>state.kv_cache
     cdef rx_work *work = rx_work_single(st, &model.config)
+    cdef pn_run run = run_of(model, &token, 1, 0, out)
     cdef rx_job job
     cdef int i
     if work == NULL:
         return -1
-    begin(&job, model, work, 1, 0)
+    run.embd_override = state.embd_override
+    fill(&job, &run, work)
     job.states = &st
     job.positions = &state.pos
-    job.tokens = &token
-    job.embd_override = state.embd_override
-    job.logits = out
     for i in range(work.n_ranks):
         begin_inputs(&work.ranks[i].single, 1)
         input_begin(&work.ranks[i].single.head, 1)
     if job.w.n_attn > 0:
         begin_attention(&job, 0, 1)
-    run(&job)
+    run_execute(&run_ops, &job, &run)
     advance(state, 1)
     return 0
 
 
 cdef tm_tensor *pn_rwkvx_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
     cdef rx_state *st = <rx_state *>state.kv_cache
-    if check(model, token, state, 1) != 0 or run_single(model, token, state, st.logits) != 0:
+    if run_check(&run_ops, model, token, state, 1) != 0 or run_single(model, token, state, st.logits) != 0:
         return NULL
     return &st.out
 
@@ -282,12 +288,13 @@ cdef int run_prompt(pn_model *model, const uint32_t *tokens, int n, pn_state *st
     cdef rx_state *st = <rx_state *>state.kv_cache
     cdef int n_tok = min(n, <int>RX_WINDOW), status
     cdef rx_work *work = rx_work_shared(model, n_tok, n_tok if all else 1)
+    cdef pn_run run = run_of(model, tokens, n, 0 if all else n - 1, logits_out)
     cdef rx_prompt prompt
     cdef rx_job job
     cdef void *memory
     if work == NULL:
         return -1
-    begin(&job, model, work, n, 0 if all else n - 1)
+    fill(&job, &run, work)
     memory = rx_prompt_new(&prompt, &job.x, &job.v_first, st, &model.config, n, selects)
     if memory == NULL:
         return -1
@@ -296,18 +303,15 @@ cdef int run_prompt(pn_model *model, const uint32_t *tokens, int n, pn_state *st
     job.attn.one_sequence = True
     job.states = &st
     job.pos = state.pos
-    job.tokens = tokens
-    job.logits = logits_out
     if selects:
         prompt.keep = rx_keep_count(state, n)
         job.prompt = &prompt
         job.remember = True
     st.broken = True
-    status = run(&job)
+    status = run_execute(&run_ops, &job, &run)
     free(memory)
     if status != 0:
         return -1
-    st.broken = False
     if selects:
         st.kept = prompt.keep
         st.kv.high = max(st.kv.high, prompt.keep)
@@ -321,7 +325,7 @@ cdef int pn_rwkvx_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
     cdef bint selects = w.n_attn > 0 and not w.full
     cdef int window, first = 0, n_tok, i
     for i in range(n):
-        if check(model, tokens[i], state, n) != 0:
+        if run_check(&run_ops, model, tokens[i], state, n) != 0:
             return -1
     if n == 1 and selects:
         return run_single(model, tokens[0], state, logits_out)
@@ -337,36 +341,8 @@ cdef int pn_rwkvx_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
 
 cdef int pn_rwkvx_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
                                 float *logits_out) noexcept nogil:
-    cdef rx_state *own[RX_WINDOW]
-    cdef int positions[RX_WINDOW]
-    cdef int first = 0, n_tok, i
-    cdef rx_work *work
-    cdef rx_job job
-    for i in range(n):
-        if check(model, tokens[i], states[i], 1) != 0:
-            return -1
-    while first < n:
-        n_tok = min(<int>RX_WINDOW, n - first)
-        work = rx_work_shared(model, n_tok, n_tok)
-        if work == NULL:
-            return -1
-        for i in range(n_tok):
-            own[i] = <rx_state *>states[first + i].kv_cache
-            positions[i] = states[first + i].pos
-            own[i].broken = True
-        begin(&job, model, work, n_tok, 0)
-        job.shared = True
-        job.states = own
-        job.positions = positions
-        job.tokens = tokens + first
-        job.logits = logits_out + <size_t>first * model.config.n_vocab
-        if run(&job) != 0:
-            return -1
-        for i in range(n_tok):
-            own[i].broken = False
-            advance(states[first + i], 1)
-        first += n_tok
-    return 0
+    cdef rx_pass p
+    return run_batch(&run_ops, &p, model, tokens, states, n, logits_out)
 
 
 # ---- registry --------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from pantheon._core.arch.rwkvx_tensors cimport RwkvTensors
 from pantheon._core.config cimport config_validate
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.linear cimport group_add, pn_group
+from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.tensor cimport owned_calloc, owned_free, pn_matrix
@@ -78,10 +79,10 @@ cdef int count_blocks(RwkvTensors f, str kind) except -1:
 
 
 cdef int fill_config(pn_config *c, RwkvTensors f, int n_layer) except -1:
-    rows, cols = f.shape2("emb.weight")
+    rows, cols = f.shape2("emb.weight", "any size")
     if cols % PN_RWKV_HEAD != 0:
         raise ValueError(f"{f.path}: tensor {f.full('emb.weight')} has {cols} columns, not heads of {PN_RWKV_HEAD}")
-    n_ff = f.shape2("blocks.0.ffn.key.weight")[0]
+    n_ff = f.shape2("blocks.0.ffn.key.weight", f"any rows of {cols}")[0]
     if max(rows, cols, n_ff) > 1 << 24:
         raise ValueError(f"{f.path}: n_vocab {rows}, n_embd {cols} or n_ff {n_ff} is more than {1 << 24}")
     arch = c.arch
@@ -215,6 +216,14 @@ cdef int load_weights(pn_rwkvx_model *w, pn_config *c, RwkvTensors f) except -1:
     return 0
 
 
+cdef int check_extra(const pn_rwkvx_model *w, const pn_config *c, RwkvTensors f) except -1:
+    """Beside the model's tensors a file may hold the value residual of block 0, which has no block before it to take
+    values from, and blocks that are never run."""
+    cdef str blocks = "(rwkv\\.)?blocks\\."
+    cdef int i
+    return f.check_extra([blocks + "0\\.att\\.v[012]$", *[f"{blocks}{i}\\." for i in range(w.n_blocks, c.n_layer)]])
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 cdef int memory_settings(pn_rwkvx_model *w) except -1:
@@ -271,7 +280,9 @@ cdef int rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except 
         tensors.path = path
         tensors.owned = &w.owned
         tensors.quantize = opts != NULL and opts.quantize
+        tensors.asked = set()
         load_weights(w, &model.config, tensors)
+        check_extra(w, &model.config, tensors)
     except BaseException:
         rwkvx_unload(model)
         safetensors_close(f)
@@ -285,7 +296,7 @@ cdef void rwkvx_unload(pn_model *model) noexcept nogil:
     cdef pn_rwkvx_model *w = <pn_rwkvx_model *>model.weights
     if w != NULL:
         owned_free(&w.owned)
-        free(w.work_memory)
+        pn_pages_free(w.work_memory, w.work_bytes)
         free(w.vocab_path)
         free(w)
     model.weights = NULL

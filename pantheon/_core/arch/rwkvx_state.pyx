@@ -9,11 +9,13 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from pantheon._core.arch.run cimport logits_view
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_model, rx_state
 from pantheon._core.arch.rwkvx_work cimport rx_work_need, rx_work_single
-from pantheon._core.kernels.table cimport PN_F32, PN_RWKV_HEAD
+from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
 from pantheon._core.memory.state cimport pn_cost
+from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.report cimport pn_last_error, pn_set_error
 from pantheon._core.types cimport PN_KV_F16, pn_config, pn_kv_type, pn_model, pn_state
 
@@ -64,13 +66,7 @@ cdef int rx_state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type ty
         st.kv = kvcache_new(&memory, st.n_ctx if w.full else keep_count(w, st.n_ctx), type)
     if rx_work_single(st, c) == NULL:
         raise MemoryError(pn_last_error().decode())
-    st.out.data = st.logits
-    st.out.type = PN_F32
-    st.out.ne[0] = c.n_vocab
-    st.out.ne[1] = st.out.ne[2] = st.out.ne[3] = 1
-    st.out.nb[0] = sizeof(float)
-    st.out.nb[1] = st.out.nb[2] = st.out.nb[3] = st.out.ne[0] * sizeof(float)
-    memcpy(st.out.name, b"logits", 7)
+    logits_view(&st.out, st.logits, c.n_vocab)
     return 0
 
 
@@ -90,7 +86,7 @@ cdef void rx_state_free(pn_state *state) noexcept nogil:
     kvcache_free(st.kv)
     free(st.shift)
     free(st.logits)
-    free(st.work_memory)
+    pn_pages_free(st.work_memory, st.work_bytes)
     free(st)
 
 

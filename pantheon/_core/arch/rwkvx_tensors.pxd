@@ -12,14 +12,18 @@ cdef class RwkvTensors:
     cdef str prefix
     cdef pn_owned *owned                 # takes what has to be converted
     cdef bint quantize                   # matrices that may be int8 are made so
+    cdef set asked                       # full names of what was found
 
     # All names in the file, prefix included.
     cdef list names(self)
     cdef bint has(self, str full_name) except -1
     cdef str full(self, str name)
-    cdef tm_tensor *find(self, str name) except NULL
+    # `wanted` describes it in the message when it is missing.
+    cdef tm_tensor *find(self, str name, str wanted) except NULL
+    # Raises unless every tensor was asked for; those whose name one of the patterns matches at its start may be there.
+    cdef int check_extra(self, list ignored) except -1
     # (rows, columns) of a matrix, unchecked but for the number of dimensions.
-    cdef tuple shape2(self, str name)
+    cdef tuple shape2(self, str name, str wanted)
     # n values in whatever shape, as f32: borrowed from the mapping when it holds them aligned, else converted.
     cdef const float *vector(self, str name, int n) except NULL
     # (rows, cols); int8 when `may_quantize` and the file is to be quantised.

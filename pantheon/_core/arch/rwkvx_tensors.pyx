@@ -1,4 +1,6 @@
 """Tensors of an RWKV safetensors file by name and expected shape (see rwkvx_tensors.pxd for the contract)."""
+import re
+
 from libc.math cimport isfinite
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -7,6 +9,7 @@ from libc.string cimport memcpy, memset
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, pn_kernels, pn_kernels_active
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
 from pantheon._core.safetensors cimport safetensors_tensor
+from pantheon._core.source cimport shape_text
 from pantheon._core.tensor cimport owned_calloc, pn_matrix
 from pantheon._core.threads import default_threads
 from pantheon._core.types cimport tm_tensor
@@ -52,22 +55,37 @@ cdef class RwkvTensors:
     cdef str full(self, str name):
         return self.prefix + name
 
-    cdef tm_tensor *find(self, str name) except NULL:
+    cdef tm_tensor *find(self, str name, str wanted) except NULL:
         cdef tm_tensor *t = safetensors_tensor(self.f, self.full(name).encode())
         if t == NULL:
-            raise ValueError(f"{self.path}: tensor {self.full(name)} is missing")
+            raise ValueError(f"{self.path}: tensor {self.full(name)} of {wanted} is missing")
+        self.asked.add(self.full(name))
         if t.type not in (<int>PN_F32, <int>PN_F16, <int>PN_BF16):
             raise ValueError(f"{self.path}: tensor {self.full(name)} holds neither F32 nor F16 nor BF16")
         return t
 
-    cdef tuple shape2(self, str name):
-        cdef tm_tensor *t = self.find(name)
+    cdef int check_extra(self, list ignored) except -1:
+        cdef int64_t i
+        for i in range(self.f.n_tensors):
+            name = self.f.names[i].decode("utf-8", "replace")
+            if name in self.asked or any([re.match(pattern, name) for pattern in ignored]):
+                continue
+            part = re.match(r"(.*?\d+\.)?", name)[0]
+            expected = sorted([other[len(part):] for other in self.asked if other.startswith(part)
+                               and (part or not re.search(r"\d", other))])
+            where = f"in {part.rstrip('.')}" if part else "outside of the blocks"
+            raise ValueError(f"{self.path}: tensor {name[:200]} of shape {shape_text(&self.f.tensors[i])} is in the "
+                             f"file, but not in the model; expected {where}: {', '.join(expected)}")
+        return 0
+
+    cdef tuple shape2(self, str name, str wanted):
+        cdef tm_tensor *t = self.find(name, wanted)
         if t.ne[2] != 1 or t.ne[3] != 1:
             raise ValueError(f"{self.path}: tensor {self.full(name)} is no matrix")
         return t.ne[1], t.ne[0]
 
     cdef const float *vector(self, str name, int n) except NULL:
-        cdef tm_tensor *t = self.find(name)
+        cdef tm_tensor *t = self.find(name, f"{n} elements")
         cdef float *copy
         count = <object>t.ne[0] * <object>t.ne[1] * <object>t.ne[2] * <object>t.ne[3]
         if count != n:
@@ -79,9 +97,10 @@ cdef class RwkvTensors:
         return copy
 
     cdef pn_matrix matrix(self, str name, int rows, int cols, bint may_quantize) except *:
-        cdef tm_tensor *t = self.find(name)
+        wanted = f"shape ({rows}, {cols})"
+        cdef tm_tensor *t = self.find(name, wanted)
         cdef pn_matrix m
-        shape = self.shape2(name)
+        shape = self.shape2(name, wanted)
         if shape != (rows, cols):
             raise ValueError(f"{self.path}: tensor {self.full(name)} has shape {shape}, expected ({rows}, {cols})")
         memset(&m, 0, sizeof(pn_matrix))
@@ -116,15 +135,15 @@ cdef class RwkvTensors:
         return m
 
     cdef pn_matrix lora(self, str name, int n, int rank, bint down) except *:
-        cdef tm_tensor *t = self.find(name)
+        cdef str wanted = f"{n} by {rank}" if rank > 0 else f"{n} by fewer"
+        cdef tm_tensor *t = self.find(name, wanted)
         cdef pn_matrix m
         cdef int64_t stored_rows, stored_cols
         cdef bint out_in
-        stored_rows, stored_cols = self.shape2(name)
+        stored_rows, stored_cols = self.shape2(name, wanted)
         # the side that is n: the rows of (in, out) when down, of (out, in) when up
         other = stored_cols if stored_rows == n else stored_rows
         if n not in (stored_rows, stored_cols) or not 0 < other < n or (rank > 0 and other != rank):
-            wanted = f"{n} by {rank}" if rank > 0 else f"{n} by fewer"
             raise ValueError(f"{self.path}: tensor {self.full(name)} has shape ({stored_rows}, {stored_cols}), "
                              f"expected {wanted}")
         out_in = (stored_cols == n) == down

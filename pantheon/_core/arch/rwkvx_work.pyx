@@ -1,8 +1,10 @@
 """Work buffers of RWKV-X runs (see rwkvx_work.pxd for the contract)."""
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc
 from libc.string cimport memset
 
+from pantheon._core.arch.carver cimport carve, carve_floats, carve_rest, carver
+from pantheon._core.arch.run cimport run_memory
 from pantheon._core.arch.rwkvx cimport (
     RX_COUNTERS,
     RX_LORAS,
@@ -22,27 +24,8 @@ from pantheon._core.pool cimport pn_counter
 from pantheon._core.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model
 
-cdef struct carver:
-    uint8_t *base                        # NULL: only counts
-    size_t used
-
-
 cdef inline size_t aligned(size_t n) noexcept nogil:
     return (n + 63) // 64 * 64
-
-
-cdef inline void *carve(carver *m, size_t n) noexcept nogil:
-    cdef void *p = m.base + m.used if m.base != NULL else NULL
-    m.used += aligned(n)
-    return p
-
-
-cdef inline float *carve_floats(carver *m, size_t rows, size_t n) noexcept nogil:
-    return <float *>carve(m, rows * n * sizeof(float))
-
-
-cdef inline uint8_t *rest(carver *m) noexcept nogil:
-    return m.base + m.used if m.base != NULL else NULL
 
 
 cdef void layout_mixes(rx_stream *s, carver *m, const pn_rwkvx_model *w, int n_tok) noexcept nogil:
@@ -60,7 +43,7 @@ cdef void layout_mixes(rx_stream *s, carver *m, const pn_rwkvx_model *w, int n_t
         for b in range(w.n_attn if i == 0 else 0):
             groups[n], groups[n + 1], groups[n + 2] = &w.attn[b].qkv, &w.attn[b].q, &w.attn[b].ffn.key
             n += 3
-        m.used += input_layout(&s.mix[i], rest(m), s.mixed[i], groups, n, n_tok)
+        m.used += input_layout(&s.mix[i], carve_rest(m), s.mixed[i], groups, n, n_tok)
 
 
 cdef void layout_inputs(rx_stream *s, carver *m, const rx_work *work, const pn_rwkvx_model *w, int n_tok,
@@ -76,19 +59,19 @@ cdef void layout_inputs(rx_stream *s, carver *m, const rx_work *work, const pn_r
                 groups[n] = &w.blocks[b].up[i]
                 n += 1
         if n > 0:
-            m.used += input_layout(&s.low[i], rest(m), s.lora[i], groups, n, n_tok)
+            m.used += input_layout(&s.low[i], carve_rest(m), s.lora[i], groups, n, n_tok)
     for b in range(w.n_blocks):
         groups[b] = &w.blocks[b].out
     for b in range(w.n_attn):
         groups[w.n_blocks + b] = &w.attn[b].out
-    m.used += input_layout(&s.heads, rest(m), work.y, groups, w.n_blocks + w.n_attn, n_tok)
+    m.used += input_layout(&s.heads, carve_rest(m), work.y, groups, w.n_blocks + w.n_attn, n_tok)
     for b in range(w.n_blocks):
         groups[b] = &w.blocks[b].ffn.value
     for b in range(w.n_attn):
         groups[w.n_blocks + b] = &w.attn[b].ffn.value
-    m.used += input_layout(&s.ff, rest(m), work.ff, groups, w.n_blocks + w.n_attn, n_tok)
+    m.used += input_layout(&s.ff, carve_rest(m), work.ff, groups, w.n_blocks + w.n_attn, n_tok)
     groups[0] = &w.head
-    m.used += input_layout(&s.head, rest(m), s.normed, groups, 1, n_out)
+    m.used += input_layout(&s.head, carve_rest(m), s.normed, groups, 1, n_out)
 
 
 cdef void layout_stream(rx_stream *s, carver *m, const rx_work *work, const pn_rwkvx_model *w, const pn_config *c,
@@ -170,23 +153,18 @@ cdef rx_work *grown(rx_work *work, void **memory, size_t *bytes, const pn_rwkvx_
         return work
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
-    need = layout(work, NULL, w, c, n_tok, n_out, single) + 64
-    free(memory[0])
-    memory[0] = calloc(1, need)
-    bytes[0] = need
-    if memory[0] == NULL:
+    need = layout(work, NULL, w, c, n_tok, n_out, single)
+    if run_memory(memory, bytes, need, n_tok) == NULL:
         memset(work, 0, sizeof(rx_work))
-        bytes[0] = 0
-        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
         return NULL
-    layout(work, <uint8_t *>aligned(<size_t>memory[0]), w, c, n_tok, n_out, single)
+    layout(work, <uint8_t *>memory[0], w, c, n_tok, n_out, single)
     return work
 
 
 cdef size_t rx_work_need(const pn_model *model, int n_tok, bint single) noexcept nogil:
     cdef rx_work work
     memset(&work, 0, sizeof(work))
-    return layout(&work, NULL, <const pn_rwkvx_model *>model.weights, &model.config, n_tok, 1, single) + 64
+    return layout(&work, NULL, <const pn_rwkvx_model *>model.weights, &model.config, n_tok, 1, single)
 
 
 cdef rx_work *rx_work_shared(pn_model *model, int n_tok, int n_out) noexcept nogil:
