@@ -85,7 +85,7 @@ def add_keys(writer: gguf.GGUFWriter, n_layer: int, n_vocab: int) -> None:
     writer.add_tokenizer_pre("qwen35")
     writer.add_token_list([str(i) for i in range(n_vocab)])
     writer.add_token_types([1] * n_vocab)
-    writer.add_token_merges([])
+    writer.add_token_merges(["1 0"])  # llama.cpp loads no vocabulary without one
 
 
 def main() -> None:

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_KINDS, PN_ACT_Q32, PN_PANEL, pn_act
-from pantheon._core.linear cimport panels_product, pn_group, pn_input, pn_team, team_counter
+from pantheon._core.linear cimport matrix_panels, pn_group, pn_input, pn_team, team_counter
 from pantheon._core.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, phase_enter
 from pantheon._core.pool cimport pn_counter, pn_counter_next
 
@@ -38,11 +38,10 @@ cdef void gated_block(pn_team *team, const pn_group *gate_up, const pn_input *x,
                       const float *up_bias, const pn_group *down, pn_input *ff, int c0, int width,
                       float *gate, float *up) noexcept nogil:
     """Columns [c0, c0 + width); gate, up: (n_tok, BLOCK) scratch."""
-    cdef int p0, p1, after, t, kind
+    cdef int p0, p1, t, kind
     p0, p1 = c0 // PN_PANEL, (c0 + width + PN_PANEL - 1) // PN_PANEL
-    after = p0 + team.n * (BLOCK // PN_PANEL)
-    panels_product(team, &gate_up.m[0], x, gate_up.form[0], p0, p1, after, gate - c0, BLOCK)
-    panels_product(team, &gate_up.m[1], x, gate_up.form[1], p0, p1, after, up - c0, BLOCK)
+    matrix_panels(team, &gate_up.m[0], x, gate_up.form[0], p0, p1, gate - c0, BLOCK)
+    matrix_panels(team, &gate_up.m[1], x, gate_up.form[1], p0, p1, up - c0, BLOCK)
     for t in range(x.n_tok):
         if gate_bias != NULL:
             team.k.add(gate + t * BLOCK, gate_bias + c0, width)

@@ -31,7 +31,7 @@ cdef struct pn_team:                     # one rank's view of a run
     int n                                # ranks
     pn_counter *counters                 # (n_counters,) zero when the run begins, shared by the ranks
     int next_counter
-    uint8_t *panel                       # this rank's scratch for one unpacked panel, 64-byte aligned
+    uint8_t *panel                       # this rank's scratch for unpacked panels, 64-byte aligned
 
 cdef struct pn_input:                    # one matrix input: n_tok vectors, in all forms
     int n                                # elements of a vector
@@ -42,7 +42,7 @@ cdef struct pn_input:                    # one matrix input: n_tok vectors, in a
 
 # nogil. Adds a matrix that exists; computes the group's forms.
 cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil
-# nogil. Most bytes that a panel of the group's types needs.
+# nogil. Most scratch that panels of the group's types need.
 cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil
 # nogil. Lays out the forms of up to n_tok vectors f (n_tok, n) for the groups that may read them; base NULL: only
 # counts. Returns the bytes used, a multiple of 64.
@@ -59,9 +59,8 @@ cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept no
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
                         const size_t *ldy) noexcept nogil
 # nogil. y[t * ldy + r] for the rows r of panels [p0, p1), of PN_PANEL rows each, of one matrix of a group, every token.
-# after: the panel where this rank will probably go on.
-cdef void panels_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1,
-                         int after, float *y, size_t ldy) noexcept nogil
+cdef void matrix_panels(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1, float *y,
+                        size_t ldy) noexcept nogil
 # nogil. Pulls the first lines of this rank's share of a single-token product into the cache.
 cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
 
@@ -70,13 +69,6 @@ cdef void group_prefetch(const pn_team *team, const pn_group *g) noexcept nogil
 # file's layout.
 cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r0, int r1, float *y,
                       size_t ldy) noexcept nogil
-# nogil. Bytes of n_tok packed vectors of n elements; packs tokens [t0, t0 + n_tok) of x.
-cdef size_t matrix_packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil
-cdef void matrix_pack(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil
-# nogil. Unpacks panel p into the rank's scratch; multiplies it with packed tokens: y[t * ldy + r] for its rows r.
-cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept nogil
-cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uint8_t *packed, int n_tok, float *y,
-                       size_t ldy) noexcept nogil
 
 # nogil. This rank's part [a, b) of n things, cut at multiples of unit; of n tokens, at multiples of token_step.
 cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil

@@ -8,9 +8,16 @@ from pantheon._core.kernels.table cimport (
     PN_ACT_Q32,
     PN_ACT_ROW,
     PN_PANEL,
-    PN_TILE_TOK,
     pn_act,
-    pn_type_ops,
+)
+from pantheon._core.panels cimport (
+    pack_tokens,
+    packed_bytes,
+    packed_tokens,
+    panels_product,
+    panels_scratch,
+    panels_step,
+    pn_packed,
 )
 from pantheon._core.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
@@ -19,16 +26,11 @@ from pantheon._core.tensor cimport pn_matrix
 cdef extern from *:
     """
     static inline void pn_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
-    static inline void pn_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
     """
     void pn_prefetch(const void *p) nogil
-    void pn_prefetch_far(const void *p) nogil
 
 cdef enum:
     PREFETCH_LINES = 4                   # of each of the 8 streams
-    PART_COLS = 2048                     # tile_part: columns of a part, whose input and panels a second cache holds,
-    PART_PANELS = 4                      # panels for which the input of a part is read once where there are several,
-    PAIR_PANELS = 2                      # and where there is one
 
 
 cdef inline size_t aligned(size_t n) noexcept nogil:
@@ -82,27 +84,8 @@ cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil:
     cdef size_t most = 0
     cdef int i
     for i in range(g.n):
-        if g.m[i].ops.tile != NULL:
-            most = max(most, g.m[i].ops.panel_bytes(g.cols))
-        if g.m[i].ops.tile_part != NULL:
-            most = max(most, PART_PANELS * part_bytes(g.m[i].ops, g.cols))
+        most = max(most, panels_scratch(g.m[i].ops, g.cols))
     return most
-
-
-cdef inline size_t part_bytes(const pn_type_ops *ops, int cols) noexcept nogil:
-    """Bytes of a panel of some columns."""
-    return aligned(ops.panel_bytes(min(<int>PART_COLS, cols)))
-
-
-cdef size_t matrix_packed_bytes(const pn_type_ops *ops, int n, int n_tok) noexcept nogil:
-    return <size_t>((n_tok + ops.pack_tok - 1) // ops.pack_tok) * aligned(ops.pack_bytes(n, ops.pack_tok))
-
-
-cdef void matrix_pack(const pn_type_ops *ops, const pn_act *x, int t0, int n_tok, uint8_t *packed) noexcept nogil:
-    cdef int t = 0
-    while t < n_tok:
-        ops.pack_x(x, t0 + t, min(ops.pack_tok, n_tok - t), packed + matrix_packed_bytes(ops, x.n, t))
-        t += ops.pack_tok
 
 
 cdef inline void *carve(uint8_t *base, size_t *used, size_t n) noexcept nogil:
@@ -145,7 +128,7 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
         for i in range(n_groups):
             if k < groups[i].n_forms:
                 form_bytes = max(form_bytes,
-                                 matrix_packed_bytes(groups[i].m[groups[i].form_of[k]].ops, x.n, n_tok))
+                                 packed_bytes(groups[i].m[groups[i].form_of[k]].ops, x.n, n_tok))
         x.packed[k] = <uint8_t *>carve(base, &used, form_bytes)
     return used
 
@@ -172,7 +155,7 @@ cdef void input_pack(pn_input *x, const pn_group *g, int t0, int t1) noexcept no
         return
     for i in range(g.n_forms):
         ops = g.m[g.form_of[i]].ops
-        matrix_pack(ops, &x.act[<int>ops.act], t0, t1 - t0, x.packed[i] + matrix_packed_bytes(ops, x.n, t0))
+        pack_tokens(ops, &x.act[<int>ops.act], t0, t1 - t0, x.packed[i] + packed_bytes(ops, x.n, t0))
 
 
 cdef void input_prepare(const pn_team *team, pn_input *x, const pn_group *g, int t0, int t1) noexcept nogil:
@@ -243,107 +226,24 @@ cdef void matrix_rows(const pn_matrix *m, const pn_act *x, int t0, int t1, int r
         scale_products(m, x, t0, t1, r0, r1, y, ldy)
 
 
-cdef void matrix_unpack(const pn_team *team, const pn_matrix *m, int p) noexcept nogil:
-    m.ops.unpack(m.data + <size_t>p * PN_PANEL * m.row_bytes, m.row_bytes, min(<int>PN_PANEL, m.rows - p * PN_PANEL),
-                 m.cols, team.panel)
-
-
-cdef void matrix_tiles(const pn_team *team, const pn_matrix *m, int p, const uint8_t *packed, int n_tok, float *y,
-                       size_t ldy) noexcept nogil:
-    cdef const pn_type_ops *ops = m.ops
-    cdef int r0 = p * PN_PANEL
-    cdef int n_rows = min(<int>PN_PANEL, m.rows - r0)
-    cdef int t = 0, i, j, n
-    cdef float edge[PN_TILE_TOK * 16]
-    while t < n_tok:
-        n = min(ops.tile_tok, n_tok - t)
-        if n_rows == PN_PANEL:
-            ops.tile(team.panel, packed, m.cols, n, y + t * ldy + r0, ldy)
-        else:
-            ops.tile(team.panel, packed, m.cols, n, edge, PN_PANEL)
-            for i in range(n):
-                for j in range(n_rows):
-                    y[(t + i) * ldy + r0 + j] = edge[i * PN_PANEL + j]
-        packed += matrix_packed_bytes(ops, m.cols, n)
-        t += n
-    if m.scale != 0:                     # types with tiles have their inputs' scales in them
-        scale_products(m, NULL, 0, n_tok, r0, r0 + n_rows, y, ldy)
-
-
-cdef void panel_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p, float *y,
-                        size_t ldy) noexcept nogil:
-    """One panel of PN_PANEL rows times every token; of a packed matrix as many, which do not lie together."""
-    cdef int step
-    if m.ops.packed_rows > 0:
-        step = PN_PANEL // m.ops.packed_rows
-        packed_product(m, &x.act[<int>m.ops.act], p * step, min((p + 1) * step, stored_rows(m)), y, ldy)
-        return
-    if form < 0:
-        matrix_rows(m, &x.act[<int>m.ops.act], 0, x.n_tok, p * PN_PANEL, min(p * PN_PANEL + <int>PN_PANEL, m.rows), y,
-                    ldy)
-        return
-    matrix_unpack(team, m, p)
-    matrix_tiles(team, m, p, x.packed[form], x.n_tok, y, ldy)
-
-
-cdef inline int unit_panels(const pn_matrix *m, int form) noexcept nogil:
+cdef int unit_panels(const pn_matrix *m, int form) noexcept nogil:
     """Panels that a rank takes at once."""
-    if form < 0 or m.ops.tile_part == NULL:
-        return 1
-    return PART_PANELS if m.cols > PART_COLS else PAIR_PANELS
+    return panels_step(m) if form >= 0 else 1
 
 
-cdef void part_prefetch(const pn_matrix *m, int p0, int p1, int k, int slice, int n_slices) noexcept nogil:
-    """Pulls a slice of the rows of panels [p0, p1), PART_COLS columns from k on, into the second cache."""
-    cdef int row, r0 = p0 * PN_PANEL, n_rows = min(p1 * PN_PANEL, m.rows) - r0
-    cdef size_t at, begin = <size_t>(k // m.ops.block) * m.ops.block_bytes
-    cdef size_t end = begin + <size_t>(min(<int>PART_COLS, m.cols - k) // m.ops.block) * m.ops.block_bytes
-    cdef const uint8_t *data
-    for row in range(n_rows * slice // n_slices, n_rows * (slice + 1) // n_slices):
-        data = m.data + <size_t>(r0 + row) * m.row_bytes
-        at = begin
-        while at < end:
-            pn_prefetch_far(data + at)
-            at += 64
-
-
-cdef void parts_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1, int after,
-                        float *y, size_t ldy) noexcept nogil:
-    """Panels [p0, p1), not more than PART_PANELS, times every token, columns PART_COLS by PART_COLS. While a part is
-    multiplied, the weights of the next one come nearer: of the same panels, or of those from panel `after` on."""
-    cdef const pn_type_ops *ops = m.ops
-    cdef int k = 0, n, p, t, n_tok, next, ahead
-    while k < m.cols:
-        n = min(<int>PART_COLS, m.cols - k)
-        next = 0 if k + n == m.cols else k + n
-        for p in range(p0, p1):
-            ops.unpack(m.data + <size_t>p * PN_PANEL * m.row_bytes + <size_t>(k // ops.block) * ops.block_bytes,
-                       m.row_bytes, PN_PANEL, n, team.panel + (p - p0) * ops.panel_bytes(n))
-        t = 0
-        while t < x.n_tok:
-            n_tok = min(ops.tile_tok, x.n_tok - t)
-            ahead = p0 if next else after
-            part_prefetch(m, ahead, ahead + p1 - p0, next, t // ops.tile_tok,
-                          (x.n_tok + ops.tile_tok - 1) // ops.tile_tok)
-            ops.tile_part(team.panel, p1 - p0, x.packed[form] + matrix_packed_bytes(ops, m.cols, t), m.cols, k, n,
-                          n_tok, y + t * ldy + p0 * PN_PANEL, ldy)
-            t += n_tok
-        k += n
-    if m.scale != 0:
-        scale_products(m, NULL, 0, x.n_tok, p0 * PN_PANEL, p1 * PN_PANEL, y, ldy)
-
-
-cdef void panels_product(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1,
-                         int after, float *y, size_t ldy) noexcept nogil:
-    cdef int n = unit_panels(m, form), p = p0, end
-    while p < p1:
-        end = min(p + n, min(p1, m.rows // PN_PANEL))        # whole panels
-        if n > 1 and end > p:
-            parts_product(team, m, x, form, p, end, end if end < p1 else after, y, ldy)
-        else:
-            end = p + 1
-            panel_product(team, m, x, form, p, y, ldy)
-        p = end
+cdef void matrix_panels(const pn_team *team, const pn_matrix *m, const pn_input *x, int form, int p0, int p1, float *y,
+                        size_t ldy) noexcept nogil:
+    cdef const pn_act *act = &x.act[<int>m.ops.act]
+    cdef pn_packed packed
+    cdef int step
+    if m.ops.packed_rows > 0:            # as many rows as panels have, which do not lie together
+        step = PN_PANEL // m.ops.packed_rows
+        packed_product(m, act, p0 * step, min(p1 * step, stored_rows(m)), y, ldy)
+    elif form < 0:
+        matrix_rows(m, act, 0, x.n_tok, p0 * PN_PANEL, min(p1 * PN_PANEL, m.rows), y, ldy)
+    else:
+        packed = packed_tokens(m.ops, m.cols, x.packed[form], x.n_tok)
+        panels_product(team.panel, m, &packed, p0, p1, y, ldy)
 
 
 cdef void group_product(pn_team *team, const pn_group *g, const pn_input *x, float **y,
@@ -374,8 +274,7 @@ cdef void group_share(pn_team *team, const pn_group *g, const pn_input *x, float
         units = (panels + step - 1) // step
         while unit - before < units:
             p = (unit - before) * step
-            panels_product(team, &g.m[i], x, g.form[i], p, min(p + step, panels),
-                           p + team.n * step, y[i], ldy[i])
+            matrix_panels(team, &g.m[i], x, g.form[i], p, min(p + step, panels), y[i], ldy[i])
             unit = pn_counter_next(counter)
         before += units
 

@@ -21,11 +21,7 @@ from pantheon._core.linear cimport (
     input_begin,
     input_layout,
     input_prepare,
-    matrix_pack,
-    matrix_packed_bytes,
     matrix_rows,
-    matrix_tiles,
-    matrix_unpack,
     pn_group,
     pn_input,
     pn_team,
@@ -33,6 +29,7 @@ from pantheon._core.linear cimport (
     team_counter,
     team_range,
 )
+from pantheon._core.panels cimport pack_tokens, packed_bytes, packed_tokens, panels_product, panels_step, pn_packed
 from pantheon._core.phases cimport PHASE_PRODUCTS, phase_enter
 from pantheon._core.pool cimport pn_counter, pn_counter_next
 from pantheon._core.tensor cimport owned_calloc, pn_matrix, pn_owned
@@ -73,7 +70,7 @@ cdef size_t block_bytes(const pn_group *g, int n_tok) noexcept nogil:
     cdef size_t n = 0
     cdef int i
     for i in range(g.n_forms):
-        n += matrix_packed_bytes(g.m[g.form_of[i]].ops, g.cols, n_tok)
+        n += packed_bytes(g.m[g.form_of[i]].ops, g.cols, n_tok)
     return n
 
 
@@ -347,8 +344,8 @@ cdef void pack_block(const pn_team *team, const pn_group *g, const pn_input *x, 
     cdef int i
     for i in range(g.n_forms):
         ops = g.m[g.form_of[i]].ops
-        matrix_pack(ops, &x.act[<int>ops.act], t0, n, packed)
-        packed += matrix_packed_bytes(ops, g.cols, team.k.token_step)
+        pack_tokens(ops, &x.act[<int>ops.act], t0, n, packed)
+        packed += packed_bytes(ops, g.cols, team.k.token_step)
 
 
 cdef inline void copy_vector(void *to, const void *start, int i, int t, size_t n_bytes) noexcept nogil:
@@ -407,37 +404,38 @@ cdef void rows_product(const pn_team *team, const pn_moe_work *work, const pn_gr
                        size_t ldy) noexcept nogil:
     """Matrix i of g, of expert e: its rows [r0, r1) times all inputs of the expert.
 
-    r0 and r1 are a panel where there are several inputs and tiles: then they are read packed. Else they are vectors
+    r0 and r1 are whole panels where there are several inputs and tiles: these are read packed. Else they are vectors
     tokens[..] of x, or t0 and the following where tokens is NULL.
     """
     cdef pn_moe_rank *own = &work.ranks[team.rank]
     cdef const pn_matrix *m = &g.m[i]
     cdef int n = rows_of(own, e), t, f
-    cdef int block = team.k.token_step
-    cdef const uint8_t *packed
+    cdef pn_packed packed
     if n == 1 or g.form[i] < 0:
         for t in range(n):
             matrix_rows(m, &x.act[<int>m.ops.act], tokens[t] if tokens != NULL else t0 + t,
                         (tokens[t] if tokens != NULL else t0 + t) + 1, r0, r1, y + t * ldy, ldy)
         return
-    packed = work.packed + own.block[e] * work.block_bytes
+    packed.n_tok = n
+    packed.run_tok = team.k.token_step
+    packed.run_bytes = work.block_bytes
+    packed.data = work.packed + own.block[e] * work.block_bytes
     for f in range(g.form[i]):
-        packed += matrix_packed_bytes(g.m[g.form_of[f]].ops, g.cols, block)
-    matrix_unpack(team, m, r0 // PN_PANEL)
-    t = 0
-    while t < n:
-        matrix_tiles(team, m, r0 // PN_PANEL, packed, min(block, n - t), y + t * ldy, ldy)
-        packed += work.block_bytes
-        t += block
+        packed.data += packed_bytes(g.m[g.form_of[f]].ops, g.cols, packed.run_tok)
+    if packed.run_bytes == packed_bytes(m.ops, g.cols, packed.run_tok):
+        packed = packed_tokens(m.ops, g.cols, packed.data, n)
+    panels_product(team.panel, m, &packed, r0 // PN_PANEL, (r1 + PN_PANEL - 1) // PN_PANEL, y, ldy)
 
 
-cdef inline int unit_rows(const pn_moe_rank *own, int e) noexcept nogil:
-    return UNIT_ROWS if rows_of(own, e) == 1 else PN_PANEL
+cdef inline int unit_rows(const pn_moe_rank *own, const pn_group *g, int e) noexcept nogil:
+    """Matrix rows of expert e, whose matrices are g, that are taken at once."""
+    return UNIT_ROWS if rows_of(own, e) == 1 else PN_PANEL * panels_step(&g.m[0])
 
 
-cdef inline int n_units(const pn_moe_rank *own, int e, int n_rows) noexcept nogil:
+cdef inline int n_units(const pn_moe_rank *own, const pn_group *g, int e, int n_rows) noexcept nogil:
     """Pieces of work of n_rows matrix rows of expert e."""
-    return 0 if rows_of(own, e) == 0 else (n_rows + unit_rows(own, e) - 1) // unit_rows(own, e)
+    cdef int step = unit_rows(own, g, e)
+    return 0 if rows_of(own, e) == 0 else (n_rows + step - 1) // step
 
 
 cdef void gate_and_up(pn_team *team, const pn_moe *moe, const pn_input *x, pn_moe_work *work) noexcept nogil:
@@ -454,15 +452,15 @@ cdef void gate_and_up(pn_team *team, const pn_moe *moe, const pn_input *x, pn_mo
         gate = work.gate + <size_t>own.first[e] * moe.n_ff if e < moe.n_experts else work.gate_shared
         up = work.up + <size_t>own.first[e] * moe.n_ff if e < moe.n_experts else work.up_shared
         tokens = own.token + own.first[e]
-        while unit - before < n_units(own, e, ff):
-            r0 = (unit - before) * unit_rows(own, e)
-            r1 = min(r0 + unit_rows(own, e), ff)
+        while unit - before < n_units(own, &moe.gate_up[e], e, ff):
+            r0 = (unit - before) * unit_rows(own, &moe.gate_up[e], e)
+            r1 = min(r0 + unit_rows(own, &moe.gate_up[e], e), ff)
             rows_product(team, work, &moe.gate_up[e], 0, e, x, tokens, 0, r0, r1, gate, ff)
             rows_product(team, work, &moe.gate_up[e], 1, e, x, tokens, 0, r0, r1, up, ff)
             for t in range(rows_of(own, e)):
                 team.k.silu_mul(gate + <size_t>t * ff + r0, up + <size_t>t * ff + r0, r1 - r0)
             unit = pn_counter_next(counter)
-        before += n_units(own, e, ff)
+        before += n_units(own, &moe.gate_up[e], e, ff)
     team_barrier(team)
 
 
@@ -496,13 +494,14 @@ cdef void down(pn_team *team, const pn_moe *moe, pn_moe_work *work) noexcept nog
     cdef int unit = pn_counter_next(counter), before = 0, n_embd = moe.reads.cols, e, r0
     phase_enter(team.rank, PHASE_PRODUCTS)
     for e in range(moe.n_experts + (moe.n_ff_shared > 0)):
-        while unit - before < n_units(own, e, n_embd):
-            r0 = (unit - before) * unit_rows(own, e)
+        while unit - before < n_units(own, &moe.down[e], e, n_embd):
+            r0 = (unit - before) * unit_rows(own, &moe.down[e], e)
             rows_product(team, work, &moe.down[e], 0, e, &work.ff if e < moe.n_experts else &work.ff_shared, NULL,
-                         own.first[e] if e < moe.n_experts else 0, r0, min(r0 + unit_rows(own, e), n_embd),
+                         own.first[e] if e < moe.n_experts else 0, r0,
+                         min(r0 + unit_rows(own, &moe.down[e], e), n_embd),
                          work.out + <size_t>own.first[e] * n_embd, n_embd)
             unit = pn_counter_next(counter)
-        before += n_units(own, e, n_embd)
+        before += n_units(own, &moe.down[e], e, n_embd)
     team_barrier(team)
 
 

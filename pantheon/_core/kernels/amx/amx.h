@@ -25,13 +25,13 @@ typedef struct amx_config {
 
 #ifdef __AMX_INT8__
 
-/* k_bytes: row length of A (tiles 4 and 5) and 4 times the rows of B (tiles 6 and 7). */
-AMX_INLINE void amx_begin(int k_bytes)
+/* Tiles 0 to 3 are C, from 4 on A, from b on B; products are of n_tok rows of k_bytes. */
+AMX_INLINE void amx_begin(int k_bytes, int n_tok, int b)
 {
     amx_config config = {.palette = 1};
     for (int i = 0; i < AMX_TILES; i++) {
-        config.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? k_bytes : AMX_ROW_BYTES);
-        config.rows[i] = (uint8_t)(i >= 6 ? k_bytes / 4 : AMX_ROWS);
+        config.row_bytes[i] = (uint16_t)(i >= 4 && i < b ? k_bytes : AMX_ROW_BYTES);
+        config.rows[i] = (uint8_t)(i >= b ? k_bytes / 4 : n_tok);
     }
     __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
@@ -49,29 +49,37 @@ AMX_INLINE void amx_end(void) { __asm__ volatile("tilerelease" ::: "memory"); }
 #else
 
 typedef struct amx_state {
-    int k_bytes;
+    int k_bytes, n_tok, b;
     int8_t tile[AMX_TILES][AMX_ROWS][AMX_ROW_BYTES];
 } amx_state;
 
 static __thread amx_state amx_now;
 
-AMX_INLINE void amx_begin(int k_bytes) { amx_now.k_bytes = k_bytes; }
+AMX_INLINE void amx_begin(int k_bytes, int n_tok, int b)
+{
+    amx_now.k_bytes = k_bytes;
+    amx_now.n_tok = n_tok;
+    amx_now.b = b;
+}
 AMX_INLINE void amx_end(void) {}
 AMX_INLINE void amx_zero(int c) { memset(amx_now.tile[c], 0, AMX_TILE_BYTES); }
 
 AMX_INLINE void amx_load(int t, const void *p, size_t stride)
 {
-    const int rows = t >= 6 ? amx_now.k_bytes / 4 : AMX_ROWS;
-    const size_t bytes = t == 4 || t == 5 ? (size_t)amx_now.k_bytes : AMX_ROW_BYTES;
+    const int rows = t >= amx_now.b ? amx_now.k_bytes / 4 : amx_now.n_tok;
+    const size_t bytes = t >= 4 && t < amx_now.b ? (size_t)amx_now.k_bytes : AMX_ROW_BYTES;
     for (int i = 0; i < rows; i++)
         memcpy(amx_now.tile[t][i], (const uint8_t *)p + (size_t)i * stride, bytes);
 }
 
-AMX_INLINE void amx_store(int c, void *p) { memcpy(p, amx_now.tile[c], AMX_TILE_BYTES); }
+AMX_INLINE void amx_store(int c, void *p)
+{
+    memcpy(p, amx_now.tile[c], (size_t)amx_now.n_tok * AMX_ROW_BYTES);
+}
 
 static void amx_products(int c, int a, int b, int mask) /* mask 255: B is uint8; -1: int8 */
 {
-    for (int t = 0; t < AMX_ROWS; t++)
+    for (int t = 0; t < amx_now.n_tok; t++)
         for (int r = 0; r < AMX_ROWS; r++) {
             int32_t sum;
             memcpy(&sum, &amx_now.tile[c][t][4 * r], 4);

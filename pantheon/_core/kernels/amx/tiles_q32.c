@@ -119,7 +119,7 @@ TILE_INLINE void strip(int two, int has_min, const uint8_t *w, const uint8_t *x,
     const size_t w_block = (size_t)q32_block(has_min), x_unit = (size_t)(n_all / 32) * Q32_UNIT;
     const size_t panel_bytes = (size_t)(n / 32) * w_block;
     x += (size_t)(k0 / 32) * Q32_UNIT;
-    amx_begin(32);
+    amx_begin(32, UNIT, 6);
     prefetch_rows(y, ldy, n_tok, 1 + two);
     for (int b = 0; b < n / 32; b += CHUNK) {
         const int count = n / 32 - b < CHUNK ? n / 32 - b : CHUNK;

@@ -119,16 +119,16 @@ TILE_INLINE void float_steps(int n_mins, int n_sums, const pending *p, int i, in
     } while (0)
 #define FLOAT_STEPS(i, first) \
     do { \
-        if (waiting) \
+        if ((first) < waiting) \
             float_steps(n_mins, n_sums, p, i, first); \
     } while (0)
 
 /* Sums of a block of one unit and one or two panels; those of p are turned into floats on the way, then p holds the new
  * ones. */
-TILE_INLINE void block_sums(int two, int n_mins, int n_sums, const uint8_t *w, const uint8_t *w2, const uint8_t *x,
-                            float *acc, pending *p)
+TILE_INLINE void block_sums(int two, int n_mins, int n_sums, int rows, const uint8_t *w, const uint8_t *w2,
+                            const uint8_t *x, float *acc, pending *p)
 {
-    const int waiting = p->x != NULL;
+    const int waiting = p->x ? rows : 0; /* tokens */
     amx_zero(0);
     amx_zero(1);
     if (two) {
@@ -151,10 +151,10 @@ TILE_INLINE void block_sums(int two, int n_mins, int n_sums, const uint8_t *w, c
     p->acc = acc;
 }
 
-/* n_mins: vectors of minimums; n_sums: of sums in the packed input. Columns [k0, k0 + n) of n_all; see tile_part in
- * kernels.h. */
-TILE_INLINE void strip(int two, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n,
-                       int n_tok, float *y, size_t ldy)
+/* Units of `rows` tokens each. n_mins: vectors of minimums; n_sums: of sums in the packed input. Columns [k0, k0 + n) of
+ * n_all; see tile_part in kernels.h. */
+TILE_INLINE void units(int two, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n,
+                       int n_units, int rows, float *y, size_t ldy)
 {
     float acc[TOK * 2 * PN_PANEL] __attribute__((aligned(64)));
     const size_t unit_bytes = (size_t)(n_all / 256) * super_unit(n_sums);
@@ -162,24 +162,36 @@ TILE_INLINE void strip(int two, int n_mins, int n_sums, const uint8_t *w, const 
     const size_t row_bytes = (size_t)(1 + two) * PN_PANEL * sizeof(float);
     pending p;
     p.x = NULL;
-    memset(acc, 0, (size_t)units_of(n_tok) * UNIT * 2 * PN_PANEL * sizeof(float));
+    memset(acc, 0, (size_t)n_units * UNIT * 2 * PN_PANEL * sizeof(float));
     if (k0 > 0)
-        for (int t = 0; t < n_tok; t++)
+        for (int t = 0; t < n_units * rows; t++)
             memcpy(acc + t * 2 * PN_PANEL, y + (size_t)t * ldy, row_bytes);
     else
-        prefetch_rows(y, ldy, n_tok, 1 + two);
-    amx_begin(64);
+        prefetch_rows(y, ldy, n_units * rows, 1 + two);
+    amx_begin(64, rows, 5);
     x += (size_t)(k0 / 256) * super_unit(n_sums);
     for (int b = 0; b < n / 256; b++, w += planes_block(n_mins), x += super_unit(n_sums))
-        for (int u = 0; u < units_of(n_tok); u++)
-            block_sums(two, n_mins, n_sums, w, w + panel_bytes, x + (size_t)u * unit_bytes,
+        for (int u = 0; u < n_units; u++)
+            block_sums(two, n_mins, n_sums, rows, w, w + panel_bytes, x + (size_t)u * unit_bytes,
                        acc + u * UNIT * 2 * PN_PANEL, &p);
     amx_end();
-    for (int t = 0; t < UNIT; t += SPREAD)
+    for (int t = 0; t < rows; t += SPREAD)
         for (int i = 0; i <= two; i++)
             float_steps(n_mins, n_sums, &p, i, t);
-    for (int t = 0; t < n_tok; t++)
+    for (int t = 0; t < n_units * rows; t++)
         memcpy(y + (size_t)t * ldy, acc + t * 2 * PN_PANEL, row_bytes);
+}
+
+/* Whole units, then one of the tokens that are left: a tile product of few rows takes less time. */
+TILE_INLINE void strip(int two, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n,
+                       int n_tok, float *y, size_t ldy)
+{
+    const int whole = n_tok / UNIT, left = n_tok % UNIT;
+    if (whole)
+        units(two, n_mins, n_sums, w, x, n_all, k0, n, whole, UNIT, y, ldy);
+    if (left)
+        units(two, n_mins, n_sums, w, x + (size_t)whole * (size_t)(n_all / 256) * super_unit(n_sums), n_all, k0, n, 1,
+              left, y + (size_t)whole * UNIT * ldy, ldy);
 }
 
 AMX_TILE(tile_plain, strip, 256, planes_block(0), 0, 4)

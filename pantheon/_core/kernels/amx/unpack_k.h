@@ -7,8 +7,6 @@
 #include "avx512/transpose.h"
 #include "planes.h"
 
-enum { K_PREFETCH_BLOCKS = 2 };
-
 /* Low or high half of every dword as f16, to f32 */
 TILE_INLINE __m512 f16_halves(__m512i v, const int high)
 {
@@ -113,8 +111,6 @@ TILE_INLINE void planes_unpack(pn_type type, const uint8_t *w, size_t row_bytes,
     panel_rows rows;
     rows_begin(&rows, w, row_bytes, n_rows, bytes);
     for (int b = 0; b < n / 256; b++, panel += planes_block(type == PN_Q6_K ? 0 : 4), rows_next(&rows)) {
-        rows_prefetch(&rows, 0, K_PREFETCH_BLOCKS * bytes, bytes);
-        rows_prefetch(&rows, LANES, K_PREFETCH_BLOCKS * bytes, bytes);
         if (type == PN_Q6_K)
             planes_block_6(rows.at, panel);
         else
