@@ -8,10 +8,14 @@
 
 enum { TOK = 12 };
 
+/* Sums of 16 products of 4-bit codes, at most 16 * 15 * 127 = 30480 in size, are int16 numbers: one vpdpwssd multiplies
+ * them by their scale and adds. Those of the other types are multiplied as int32. */
+TILE_INLINE int n_parts(pn_type type) { return type == PN_Q4_K ? 2 : k_n_scales(type); }
+
 /* isum[t] += scale * sum of the codes' products, for one sub-block. */
 TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint8_t *x, __m512i *isum)
 {
-    const int steps = PANEL_STEPS / k_n_scales(type);
+    const int steps = PANEL_STEPS / n_parts(type);
     __m512i s[TOK];
     #pragma GCC unroll 8
     for (int g = 0; g < PANEL_STEPS; g++) {
@@ -25,10 +29,14 @@ TILE_INLINE void sub_block(pn_type type, int n_tok, const uint8_t *w, const uint
             step_512(&s[t], codes, x + (g * n_tok + t) * 4);
         }
         if (last) { /* each scale is stored twice in its 4 bytes */
-            const __m512i scale = _mm512_srai_epi32(load_512(w + K_SCALES + part * PANEL_SET), 16);
+            const __m512i twice = load_512(w + K_SCALES + part % k_n_scales(type) * PANEL_SET);
+            const __m512i scale = type == PN_Q4_K ? _mm512_srli_epi32(twice, 16) : _mm512_srai_epi32(twice, 16);
             #pragma GCC unroll 12
             for (int t = 0; t < n_tok; t++) {
-                isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(s[t], scale));
+                if (type == PN_Q4_K)
+                    isum[t] = _mm512_dpwssd_epi32(isum[t], s[t], scale);
+                else
+                    isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(s[t], scale));
                 KEEP_512(isum[t]);
             }
         }
