@@ -19,8 +19,8 @@ cdef extern from *:
 
 cdef enum:
     PART_COLS = 2048                     # columns of a part, whose input and panels a second cache holds
-    PART_PANELS = 4                      # panels for which the input of a part is read once where there are several,
-    PAIR_PANELS = 2                      # and where there is one
+    PART_PANELS = 4                      # panels for which the input of a part is read once where there are several
+    SHORT_COLS = 512                     # rows so short that a pair of panels would be too little work at once
 
 
 cdef inline size_t aligned(size_t n) noexcept nogil:
@@ -64,14 +64,18 @@ cdef size_t panels_scratch(const pn_type_ops *ops, int n) noexcept nogil:
         return 0
     most = ops.panel_bytes(n)
     if ops.tile_part != NULL:
-        most = max(most, PART_PANELS * aligned(ops.panel_bytes(min(<int>PART_COLS, n))))
+        most = max(most, step_of(n) * aligned(ops.panel_bytes(min(<int>PART_COLS, n))))
     return most
+
+
+cdef inline int step_of(int cols) noexcept nogil:
+    return PART_PANELS if cols > PART_COLS else 8 if cols <= SHORT_COLS else 2
 
 
 cdef int panels_step(const pn_matrix *m) noexcept nogil:
     if m.ops.tile_part == NULL:
         return 1
-    return PART_PANELS if m.cols > PART_COLS else PAIR_PANELS
+    return step_of(m.cols)
 
 
 cdef void scale_rows(const pn_matrix *m, int n_tok, int r0, int r1, float *y, size_t ldy) noexcept nogil:
@@ -105,7 +109,7 @@ cdef void one_panel(uint8_t *scratch, const pn_matrix *m, const pn_packed *x, in
 
 cdef void whole_panels(uint8_t *scratch, const pn_matrix *m, const pn_packed *x, int p0, int p1, float *y,
                        size_t ldy) noexcept nogil:
-    """Not more than PART_PANELS panels, PART_COLS columns at a time."""
+    """Not more than panels_step panels, PART_COLS columns at a time."""
     cdef const pn_type_ops *ops = m.ops
     cdef const uint8_t *packed
     cdef const uint8_t *rows

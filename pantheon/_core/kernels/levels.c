@@ -70,9 +70,10 @@ FAMILY(pn_avx512_tiles_q32);
 FAMILY(pn_avx512_tiles_k);
 FAMILY(pn_avx512_tiles_s16);
 FAMILY(pn_avx512_tiles_f32);
+FAMILY(pn_avx512_deltanet);
 static const pn_level_init AVX512[] = {
     pn_avx512_floats, pn_avx512_attention, pn_avx512_tiles_q32, pn_avx512_tiles_k, pn_avx512_tiles_s16,
-    pn_avx512_tiles_f32,
+    pn_avx512_tiles_f32, pn_avx512_deltanet,
 };
 #endif
 

@@ -60,22 +60,16 @@ AMX_INLINE void unit_codes(const uint8_t *const *rows, size_t offset, int bytes,
             _mm256_store_si256((__m256i *)out, _mm256_loadu_si256((const __m256i *)(rows[t] + offset)));
 }
 
-/* name and name_part: tile and tile_part of kernels.h. kernel(two, ..., w, x, n_all, k0, n, n_tok, y, ldy) does one
- * panel or two; the panels have blocks of
- * so many columns and bytes. */
-#define AMX_TILE(name, kernel, columns, block_bytes, ...) \
+/* name and name_part: tile and tile_part of kernels.h, by kernel(n_panels, ..., w, x, n_all, k0, n, n_tok, y, ldy). */
+#define AMX_TILE(name, kernel, ...) \
     static void name(const uint8_t *panel, const uint8_t *packed, int n, int n_tok, float *y, size_t ldy) \
     { \
-        kernel(0, __VA_ARGS__, panel, packed, n, 0, n, n_tok, y, ldy); \
+        kernel(1, __VA_ARGS__, panel, packed, n, 0, n, n_tok, y, ldy); \
     } \
-    static void name##_part(const uint8_t *panel, int n_panels, const uint8_t *packed, int n_all, int k0, int n, \
+    static void name##_part(const uint8_t *panels, int n_panels, const uint8_t *packed, int n_all, int k0, int n, \
                             int n_tok, float *y, size_t ldy) \
     { \
-        const size_t panel_bytes = (size_t)(n / (columns)) * (size_t)(block_bytes); \
-        for (; n_panels >= 2; n_panels -= 2, panel += 2 * panel_bytes, y += 2 * PN_PANEL) \
-            kernel(1, __VA_ARGS__, panel, packed, n_all, k0, n, n_tok, y, ldy); \
-        if (n_panels) \
-            kernel(0, __VA_ARGS__, panel, packed, n_all, k0, n, n_tok, y, ldy); \
+        kernel(n_panels, __VA_ARGS__, panels, packed, n_all, k0, n, n_tok, y, ldy); \
     }
 
 #endif

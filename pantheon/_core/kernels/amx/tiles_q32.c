@@ -112,18 +112,18 @@ TILE_INLINE void unit(int has_min, const uint8_t *w, const uint8_t *x, int n, in
             _mm512_storeu_ps(y + (size_t)t * ldy, acc[t]);
 }
 
-/* One panel or two, columns [k0, k0 + n) of n_all; see tile_part in kernels.h. */
-TILE_INLINE void strip(int two, int has_min, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n, int n_tok,
-                       float *y, size_t ldy)
+/* Some panels, columns [k0, k0 + n) of n_all; see tile_part in kernels.h. */
+TILE_INLINE void strip(int n_panels, int has_min, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n,
+                       int n_tok, float *y, size_t ldy)
 {
     const size_t w_block = (size_t)q32_block(has_min), x_unit = (size_t)(n_all / 32) * Q32_UNIT;
     const size_t panel_bytes = (size_t)(n / 32) * w_block;
     x += (size_t)(k0 / 32) * Q32_UNIT;
     amx_begin(32, UNIT, 6);
-    prefetch_rows(y, ldy, n_tok, 1 + two);
+    prefetch_rows(y, ldy, n_tok, n_panels);
     for (int b = 0; b < n / 32; b += CHUNK) {
         const int count = n / 32 - b < CHUNK ? n / 32 - b : CHUNK;
-        for (int i = 0; i <= two; i++)
+        for (int i = 0; i < n_panels; i++)
             for (int t = 0; t < n_tok; t += UNIT)
                 unit(has_min, w + (size_t)i * panel_bytes + (size_t)b * w_block,
                      x + (size_t)(t / UNIT) * x_unit + (size_t)b * Q32_UNIT, count, k0 + b == 0,
@@ -132,8 +132,8 @@ TILE_INLINE void strip(int two, int has_min, const uint8_t *w, const uint8_t *x,
     amx_end();
 }
 
-AMX_TILE(tile_plain, strip, 32, q32_block(0), 0)
-AMX_TILE(tile_min, strip, 32, q32_block(1), 1)
+AMX_TILE(tile_plain, strip, 0)
+AMX_TILE(tile_min, strip, 1)
 
 /* ---- panels: those of the level below, less the codes' offset ---------------------------------------------------- */
 

@@ -151,8 +151,8 @@ TILE_INLINE void block_sums(int two, int n_mins, int n_sums, int rows, const uin
     p->acc = acc;
 }
 
-/* Units of `rows` tokens each. n_mins: vectors of minimums; n_sums: of sums in the packed input. Columns [k0, k0 + n) of
- * n_all; see tile_part in kernels.h. */
+/* Units of `rows` tokens each. n_mins: vectors of minimums; n_sums: of sums in the packed input. Columns [k0, k0 + n)
+ * of n_all; see tile_part in kernels.h. */
 TILE_INLINE void units(int two, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n,
                        int n_units, int rows, float *y, size_t ldy)
 {
@@ -168,13 +168,11 @@ TILE_INLINE void units(int two, int n_mins, int n_sums, const uint8_t *w, const 
             memcpy(acc + t * 2 * PN_PANEL, y + (size_t)t * ldy, row_bytes);
     else
         prefetch_rows(y, ldy, n_units * rows, 1 + two);
-    amx_begin(64, rows, 5);
     x += (size_t)(k0 / 256) * super_unit(n_sums);
     for (int b = 0; b < n / 256; b++, w += planes_block(n_mins), x += super_unit(n_sums))
         for (int u = 0; u < n_units; u++)
             block_sums(two, n_mins, n_sums, rows, w, w + panel_bytes, x + (size_t)u * unit_bytes,
                        acc + u * UNIT * 2 * PN_PANEL, &p);
-    amx_end();
     for (int t = 0; t < rows; t += SPREAD)
         for (int i = 0; i <= two; i++)
             float_steps(n_mins, n_sums, &p, i, t);
@@ -182,23 +180,36 @@ TILE_INLINE void units(int two, int n_mins, int n_sums, const uint8_t *w, const 
         memcpy(y + (size_t)t * ldy, acc + t * 2 * PN_PANEL, row_bytes);
 }
 
+/* Units of `rows` tokens times some panels, two by two. */
+TILE_INLINE void panels_units(int n_panels, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all,
+                              int k0, int n, int n_units, int rows, float *y, size_t ldy)
+{
+    const size_t panel_bytes = (size_t)(n / 256) * (size_t)planes_block(n_mins);
+    amx_begin(64, rows, 5);
+    for (; n_panels >= 2; n_panels -= 2, w += 2 * panel_bytes, y += 2 * PN_PANEL)
+        units(1, n_mins, n_sums, w, x, n_all, k0, n, n_units, rows, y, ldy);
+    if (n_panels)
+        units(0, n_mins, n_sums, w, x, n_all, k0, n, n_units, rows, y, ldy);
+    amx_end();
+}
+
 /* Whole units, then one of the tokens that are left: a tile product of few rows takes less time. */
-TILE_INLINE void strip(int two, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all, int k0, int n,
-                       int n_tok, float *y, size_t ldy)
+TILE_INLINE void strip(int n_panels, int n_mins, int n_sums, const uint8_t *w, const uint8_t *x, int n_all, int k0,
+                       int n, int n_tok, float *y, size_t ldy)
 {
     const int whole = n_tok / UNIT, left = n_tok % UNIT;
     if (whole)
-        units(two, n_mins, n_sums, w, x, n_all, k0, n, whole, UNIT, y, ldy);
+        panels_units(n_panels, n_mins, n_sums, w, x, n_all, k0, n, whole, UNIT, y, ldy);
     if (left)
-        units(two, n_mins, n_sums, w, x + (size_t)whole * (size_t)(n_all / 256) * super_unit(n_sums), n_all, k0, n, 1,
-              left, y + (size_t)whole * UNIT * ldy, ldy);
+        panels_units(n_panels, n_mins, n_sums, w, x + (size_t)whole * (size_t)(n_all / 256) * super_unit(n_sums), n_all,
+                     k0, n, 1, left, y + (size_t)whole * UNIT * ldy, ldy);
 }
 
-AMX_TILE(tile_plain, strip, 256, planes_block(0), 0, 4)
-AMX_TILE(tile_min_32, strip, 256, planes_block(4), 4, 4)
-AMX_TILE(tile_min_16, strip, 256, planes_block(8), 8, 8)
+AMX_TILE(tile_plain, strip, 0, 4)
+AMX_TILE(tile_min_32, strip, 4, 4)
+AMX_TILE(tile_min_16, strip, 8, 8)
 
-/* ---- panels: of common types straight from the file, of others from those of the level below, block by block ------ */
+/* ---- panels: of common types straight from the file, of others from those of the level below, block by block ----- */
 
 static void planes_q4_k(const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)
 {
