@@ -15,7 +15,7 @@ from pantheon._core.attention cimport attention_scratch
 from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_ROW
 from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
-from pantheon._core.moe cimport moe_layout, pn_moe
+from pantheon._core.moe_weights cimport moe_layout, pn_moe
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.types cimport pn_config, pn_model
 

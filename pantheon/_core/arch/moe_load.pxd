@@ -1,5 +1,5 @@
 # Weights of a mixture-of-experts feed-forward from a GGUF file.
-from pantheon._core.moe cimport pn_moe
+from pantheon._core.moe_weights cimport pn_moe
 from pantheon._core.source cimport pn_source
 from pantheon._core.tensor cimport pn_owned
 from pantheon._core.types cimport pn_config

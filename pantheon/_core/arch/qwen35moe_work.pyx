@@ -16,7 +16,8 @@ from pantheon._core.deltanet cimport deltanet_channels, deltanet_scratch, deltan
 from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32
 from pantheon._core.linear cimport group_panel_bytes, input_begin, input_layout, pn_group, pn_input
-from pantheon._core.moe cimport MOE_COUNTERS, moe_layout, pn_moe
+from pantheon._core.moe cimport MOE_COUNTERS
+from pantheon._core.moe_weights cimport moe_layout, pn_moe
 from pantheon._core.pool cimport pn_counter, pn_counter_zero
 from pantheon._core.types cimport pn_config, pn_model
 
