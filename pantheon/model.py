@@ -94,6 +94,8 @@ class Model(ModelBase):
         if self.arch == "rwkvx":
             from pantheon.text.rwkv import WorldTokenizer
 
+            if self.container == "gguf":
+                return WorldTokenizer.from_gguf(self.metadata, self.n_vocab, self.path)
             if self.vocab_path is None:
                 raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path")
             return WorldTokenizer.from_file(self.vocab_path, self.n_vocab)

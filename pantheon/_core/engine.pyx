@@ -101,8 +101,9 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         raise
     (<pn_arch_weights *>model.weights).gguf = f
     model.forward = ops.forward
-    model.tokenizer = f.tokenizer
-    model.chat_style = chat_style(f)
+    if ops.arch != PN_ARCH_RWKVX:        # whose World tokenizer has a chat format of its own
+        model.tokenizer = f.tokenizer
+        model.chat_style = chat_style(f)
     return 0
 
 
@@ -212,6 +213,8 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
                   path_text(opts.vocab_path if opts != NULL else NULL), opts)
         if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
+        if opts != NULL and opts.quantize and (<pn_arch_weights *>model.weights).gguf != NULL:
+            raise ValueError(f"quantize: {name} is a GGUF file, whose types are what they are")
         model.pool = fw_pool_get()
         pn_model_set_threads(model, default_threads())
     except BaseException:

@@ -3,6 +3,7 @@
 settings -> classes, rope, hyper: what config.json says; keys: the same as GGUF keys
 pieces, ternary -> layout -> families, qwen35: which tensors the file gets, from which rows of the folder's
 pretokenizer, vocabulary: the tokenizer's keys
+rwkv: all of that for RWKV, whose files have no configuration
 types, writer: the bytes
 
 All checks of names, shapes and keys come before the first byte is written. Memory holds one slab of one tensor.
@@ -11,6 +12,7 @@ All checks of names, shapes and keys come before the first byte is written. Memo
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from pantheon.convert.keys import add_keys, hyper_keys
 from pantheon.convert.layout import Layout
 from pantheon.convert.pieces import Source, read_source
 from pantheon.convert.qwen35 import qwen35_tensors
-from pantheon.convert.types import TYPES, file_type, gguf_package, planned
+from pantheon.convert.rwkv import ARCH, add_world_vocabulary, rwkv_model, rwkv_outputs, rwkv_weights
+from pantheon.convert.types import TYPES, Plan, file_type, gguf_package, planned
 from pantheon.convert.vocabulary import Vocabulary, add_vocabulary, no_vocabulary, read_vocabulary
 from pantheon.convert.writer import Progress, refuse_existing, replaced, write_file
 
@@ -33,7 +36,8 @@ __all__ = ["TYPES", "convert"]
 
 def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: str = "f16", force: bool = False,
             tokenizer: bool = True, progress: Progress | None = None) -> None:
-    """Writes the GGUF file `out` from a folder with config.json, safetensors and a tokenizer.
+    """Writes the GGUF file `out` from a folder with config.json, safetensors and a tokenizer, or with an RWKV model's
+    safetensors file and its World vocabulary, rwkv_vocab*.txt.
 
     type: of the matrices, one of TYPES; vectors, routers and convolutions are F32. force: replace an existing file.
     tokenizer=False: the file carries none, and runs by token ids only. progress: called with ("convert", bytes done,
@@ -44,9 +48,14 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: s
     """
     if type not in TYPES:
         raise ValueError(f"type is {type!r}, known: {', '.join(TYPES)}")
-    gguf = gguf_package()
+    gguf_package()
     folder, out = Path(folder), Path(out)
     refuse_existing(out, force)
+    progress = progress or (lambda stage, done, total: None)
+    rwkv = rwkv_weights(folder) if folder.is_dir() and not (folder / "config.json").exists() else None
+    if rwkv is not None:
+        _convert_rwkv(folder, rwkv, out, type, force, tokenizer, progress)
+        return
     config_path = _config_path(folder)
     h = read_hyper(read_json(config_path, max_depth=64, max_items=1 << 20, max_bytes=16 << 20), str(config_path))
     vocabulary = read_vocabulary(folder, h) if tokenizer else None
@@ -55,19 +64,40 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: s
         layout, n_mtp = lay_out(read_source(file), h, weights)
         layout.check_extra()
         plans = [planned(output, type) for output in layout.outputs]
-        writer = gguf.GGUFWriter(None, h.arch)
-        writer.add_type("model")
-        writer.add_name(model_name(folder, h, vocabulary))
-        writer.add_file_type(file_type([plan.kind for plan in plans], type))
-        if any(plan.kind > 1 and plan.kind != gguf.GGMLQuantizationType.BF16 for plan in plans):
-            writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        writer = _writer(h.arch, model_name(folder, h, vocabulary), plans, type)
         add_keys(writer, hyper_keys(h, n_mtp), h.arch)
         if vocabulary is None:
             no_vocabulary(writer)
         else:
             add_vocabulary(writer, vocabulary)
         with replaced(out, force) as part:
-            write_file(part, writer, plans, weights, progress or (lambda stage, done, total: None))
+            write_file(part, writer, plans, weights, progress)
+
+
+def _convert_rwkv(folder: Path, weights: Path, out: Path, type: str, force: bool, tokenizer: bool,
+                  progress: Progress) -> None:
+    n_vocab, world = rwkv_model(folder, weights, tokenizer)
+    with SafetensorsFile(str(weights)) as file:
+        plans = [planned(output, type) for output in rwkv_outputs(file)]
+        writer = _writer(ARCH, weights.stem, plans, type)
+        if world is None:
+            no_vocabulary(writer)
+        else:
+            add_world_vocabulary(writer, world, n_vocab)
+        with replaced(out, force) as part:
+            write_file(part, writer, plans, str(weights), progress)
+
+
+def _writer(arch: str, name: str, plans: Sequence[Plan], type: str) -> Any:
+    """A gguf.GGUFWriter without file, with the keys that say what this is."""
+    gguf = gguf_package()
+    writer = gguf.GGUFWriter(None, arch)
+    writer.add_type("model")
+    writer.add_name(name)
+    writer.add_file_type(file_type([plan.kind for plan in plans], type))
+    if any(plan.kind > 1 and plan.kind != gguf.GGMLQuantizationType.BF16 for plan in plans):
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    return writer
 
 
 def lay_out(source: Source, h: Hyper, name: str) -> tuple[Layout, int]:
@@ -89,7 +119,7 @@ def _config_path(folder: Path) -> Path:
         raise NotADirectoryError(20, f"not a folder with config.json and safetensors{hint}", str(folder))
     path = folder / "config.json"
     if not path.exists():
-        hint = "; without it only RWKV models are known, and " + NO_RWKV if any(folder.glob("*.safetensors")) else ""
+        hint = "; only RWKV models have none, and this is none" if any(folder.glob("*.safetensors")) else ""
         raise FileNotFoundError(2, f"this file of a Hugging Face model is missing{hint}", str(path))
     return path
 

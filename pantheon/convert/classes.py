@@ -65,5 +65,4 @@ def model_class(config: Mapping[str, Any], path: str) -> str:
     raise ValueError(f"{path}: model class {names[0][:80]!r} is unknown; known: {', '.join(CLASSES)}")
 
 
-NO_RWKV = ("RWKV-7 and RWKV-X models have no GGUF form here: no GGUF architecture has the memory-attention blocks, and "
-           "the engine runs both from their safetensors file")
+NO_RWKV = "RWKV models are converted from a folder with their safetensors file and vocabulary, without config.json"

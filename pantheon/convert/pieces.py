@@ -95,8 +95,8 @@ class Whole:
 class Output:
     """A tensor of the file. shape: NumPy's order; pieces: one below the other they are its rows.
 
-    kind: "matrix" has the type that the user asked for, "float" is always F32, "ternary" holds -1, 0 and 1 times a
-    factor.
+    kind: "matrix" has the type that the user asked for, "small" the same or F16 for q8_0, "float" is always F32,
+    "ternary" holds -1, 0 and 1 times a factor.
     """
 
     name: str

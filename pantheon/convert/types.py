@@ -46,6 +46,8 @@ def planned(output: Output, wanted: str) -> Plan:
     kind = q.F32
     if output.kind != "float":
         kind = {"f32": q.F32, "f16": q.F16, "bf16": q.BF16, "q8_0": q.Q8_0 if columns % 32 == 0 else q.F16}[wanted]
+    if output.kind == "small" and kind == q.Q8_0:
+        kind = q.F16
     if output.kind == "ternary" and columns % 256 == 0:
         kind = q.TQ2_0
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]

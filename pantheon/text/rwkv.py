@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pantheon.text.provenance import Segment
 from pantheon.text.tokenizer import Tokenizer, _valid
@@ -61,6 +62,22 @@ class WorldTokenizer(Tokenizer):
             data = file.read(MAX_FILE_BYTES)
         return cls(parse(data, str(path)), n_vocab, str(path))
 
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], n_vocab: int, name: str) -> WorldTokenizer:
+        """Reads a GGUF file's vocabulary of model "rwkv". ValueError naming the file when it has none, or a wrong one.
+
+        Tokens are written with escapes. Unused ones at the end stand for logits that no token has.
+        """
+        if metadata.get("tokenizer.ggml.model") != "rwkv":
+            raise ValueError(f"{name}: there is no vocabulary of model 'rwkv' in it")
+        tokens, types = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
+        if not tokens or not types:
+            raise ValueError(f"{name}: the vocabulary of model 'rwkv' needs tokenizer.ggml.tokens and .token_type")
+        used = len(tokens)
+        while used > 1 and types[used - 1] == TokenType.UNUSED:
+            used -= 1
+        return cls([unescaped(token, f"{name}: token {i}") for i, token in enumerate(tokens[1:used], 1)], n_vocab, name)
+
     def encode(self, text: str, add_bos: bool | None = None, parse_special: bool = False) -> list[int]:
         """Token ids of text. add_bos=True is an error: there is no BOS. parse_special changes nothing: there are no
         special tokens that a text could name."""
@@ -112,6 +129,28 @@ def _trie(tokens: Sequence[bytes], name: str) -> tuple[dict[tuple[int | None, in
             raise ValueError(f"{name}: token {token_id} {other}")
         ids[node] = token_id
     return walk, ids
+
+
+# ---- GGUF ------------------------------------------------------------------------------------------------------------
+
+_GGUF_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.|\Z)", re.DOTALL)
+_GGUF_SIMPLE = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+_GGUF_CODES = {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
+
+
+def escaped(token: bytes) -> bytes:
+    """A token as GGUF files hold it: printable ASCII, with backslash escapes."""
+    return "".join(_GGUF_CODES.get(c) or (chr(c) if 32 <= c < 127 else f"\\x{c:02x}") for c in token).encode()
+
+
+def unescaped(text: bytes, where: str) -> bytes:
+    def plain(escape: re.Match[bytes]) -> bytes:
+        code = escape[1]
+        if not code:
+            raise ValueError(f"{where} ends with a backslash")
+        return bytes([int(code[1:], 16)]) if len(code) > 1 else _GGUF_SIMPLE.get(code, code)
+
+    return _GGUF_ESCAPE.sub(plain, text)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_no_weights(tmp_path):
 @pytest.mark.parametrize("config, says", [
     ({"architectures": ["GemmaForCausalLM"]}, ["'GemmaForCausalLM' is unknown", "LlamaForCausalLM",
                                                "Qwen3_5MoeForCausalLM", "PhiForCausalLM", "MixtralForCausalLM"]),
-    ({"architectures": ["RwkvXForCausalLM"]}, ["RWKV", "no GGUF form"]),
+    ({"architectures": ["RwkvXForCausalLM"]}, ["RWKV", "without config.json"]),
     ({"architectures": None}, ["architectures"]),
     ({"hidden_size": "8"}, ["hidden_size is 8, not an integer"]),
     ({"hidden_size": None}, ["hidden_size is missing"]),

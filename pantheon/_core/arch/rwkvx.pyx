@@ -54,6 +54,7 @@ from pantheon._core.linear cimport (
 )
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pool cimport pn_counter_zero
+from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
 
@@ -348,8 +349,15 @@ cdef int pn_rwkvx_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
 # ---- registry --------------------------------------------------------------------------------------------------------
 
 cdef int pn_rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except -1:
+    cdef safetensors_file *f = safetensors_open(path)
     model.config.arch = PN_ARCH_RWKVX
-    return rwkvx_load(model, path, opts)
+    try:
+        rwkvx_load(model, path, f, NULL, opts)
+    except BaseException:
+        safetensors_close(f)
+        raise
+    (<pn_rwkvx_model *>model.weights).base.safetensors = f
+    return 0
 
 
 cdef const char *pn_rwkvx_vocab_path(const pn_model *model) noexcept nogil:
@@ -364,7 +372,7 @@ cdef bint pn_rwkvx_whole_prompts(const pn_model *model) noexcept nogil:
 
 
 cdef int load_gguf(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
-    raise ValueError(f"{path}: RWKV-X models are read from safetensors, not from GGUF")
+    return rwkvx_load(model, path, NULL, f.gguf, NULL)
 
 
 cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:

@@ -35,11 +35,12 @@ from pantheon._core.arch.rwkvx cimport (
 )
 from pantheon._core.arch.rwkvx_tensors cimport RwkvTensors
 from pantheon._core.config cimport config_validate
+from pantheon._core.gguf cimport gguf_file
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.linear cimport group_add, pn_group
 from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log
-from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
+from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.tensor cimport owned_calloc, owned_free, pn_matrix
 from pantheon._core.types cimport (
     PN_CHAT_RWKV,
@@ -261,9 +262,9 @@ cdef int keep_vocab_path(pn_rwkvx_model *w, const char *vocab_path) except -1:
     return 0
 
 
-cdef int rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except -1:
+cdef int rwkvx_load(pn_model *model, str path, const safetensors_file *f, const gguf_file *gguf,
+                    const pn_load_opts *opts) except -1:
     cdef pn_rwkvx_model *w = <pn_rwkvx_model *>calloc(1, sizeof(pn_rwkvx_model))
-    cdef safetensors_file *f = NULL
     cdef RwkvTensors tensors
     if w == NULL:
         raise MemoryError()
@@ -274,9 +275,9 @@ cdef int rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except 
         memory_settings(w)
         if opts != NULL and opts.vocab_path != NULL:
             keep_vocab_path(w, opts.vocab_path)
-        f = safetensors_open(path)
         tensors = RwkvTensors.__new__(RwkvTensors)
         tensors.f = f
+        tensors.gguf = gguf
         tensors.path = path
         tensors.owned = &w.owned
         tensors.quantize = opts != NULL and opts.quantize
@@ -285,9 +286,7 @@ cdef int rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except 
         check_extra(w, &model.config, tensors)
     except BaseException:
         rwkvx_unload(model)
-        safetensors_close(f)
         raise
-    w.base.safetensors = f
     model.chat_style = PN_CHAT_RWKV
     return 0
 

@@ -1,13 +1,15 @@
-# Tensors of an RWKV safetensors file by name and expected shape.
+# Tensors of an RWKV model by name and expected shape, from safetensors or from a GGUF file that keeps their names.
 from libc.stdint cimport int64_t, uint8_t
 
+from pantheon._core.gguf cimport gguf_file
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport tm_tensor
 
 # Every method raises ValueError naming file and tensor. Names are without the prefix, which is "rwkv.", "moba." or "".
 cdef class RwkvTensors:
-    cdef const safetensors_file *f       # borrowed
+    cdef const safetensors_file *f       # borrowed; NULL for GGUF
+    cdef const gguf_file *gguf           # borrowed; NULL for safetensors
     cdef str path
     cdef str prefix
     cdef pn_owned *owned                 # takes what has to be converted
@@ -16,10 +18,12 @@ cdef class RwkvTensors:
 
     # All names in the file, prefix included.
     cdef list names(self)
+    cdef tm_tensor *lookup(self, str full_name) except? NULL
     cdef bint has(self, str full_name) except -1
     cdef str full(self, str name)
     # `wanted` describes it in the message when it is missing.
     cdef tm_tensor *find(self, str name, str wanted) except NULL
+    cdef tm_tensor *find_floats(self, str name, str wanted) except NULL
     # Raises unless every tensor was asked for; those whose name one of the patterns matches at its start may be there.
     cdef int check_extra(self, list ignored) except -1
     # (rows, columns) of a matrix, unchecked but for the number of dimensions.

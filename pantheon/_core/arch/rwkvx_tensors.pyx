@@ -1,4 +1,4 @@
-"""Tensors of an RWKV safetensors file by name and expected shape (see rwkvx_tensors.pxd for the contract)."""
+"""Tensors of an RWKV model by name and expected shape (see rwkvx_tensors.pxd for the contract)."""
 import re
 
 from libc.math cimport isfinite
@@ -6,7 +6,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, pn_kernels, pn_kernels_active
+from pantheon._core.gguf cimport gguf_tensor
+from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_Q8_0, pn_kernels, pn_kernels_active
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
 from pantheon._core.safetensors cimport safetensors_tensor
 from pantheon._core.source cimport shape_text
@@ -47,34 +48,45 @@ cdef void quantize_rows(void *arg, int rank, int n) noexcept nogil:
 cdef class RwkvTensors:
     cdef list names(self):
         cdef int64_t i
-        return [self.f.names[i].decode() for i in range(self.f.n_tensors)]
+        if self.gguf != NULL:
+            return [(<bytes>(<const char *>self.gguf.tensors[i].name)).decode("utf-8", "replace")
+                    for i in range(self.gguf.n_tensors)]
+        return [(<bytes>self.f.names[i]).decode("utf-8", "replace") for i in range(self.f.n_tensors)]
+
+    cdef tm_tensor *lookup(self, str full_name) except? NULL:
+        cdef bytes name = full_name.encode()
+        return gguf_tensor(self.gguf, name) if self.gguf != NULL else safetensors_tensor(self.f, name)
 
     cdef bint has(self, str full_name) except -1:
-        return safetensors_tensor(self.f, full_name.encode()) != NULL
+        return self.lookup(full_name) != NULL
 
     cdef str full(self, str name):
         return self.prefix + name
 
     cdef tm_tensor *find(self, str name, str wanted) except NULL:
-        cdef tm_tensor *t = safetensors_tensor(self.f, self.full(name).encode())
+        cdef tm_tensor *t = self.lookup(self.full(name))
         if t == NULL:
             raise ValueError(f"{self.path}: tensor {self.full(name)} of {wanted} is missing")
         self.asked.add(self.full(name))
-        if t.type not in (<int>PN_F32, <int>PN_F16, <int>PN_BF16):
+        if t.type not in (<int>PN_F32, <int>PN_F16, <int>PN_BF16, <int>PN_Q8_0):
             raise ValueError(f"{self.path}: tensor {self.full(name)} holds neither F32 nor F16 nor BF16")
         return t
 
+    cdef tm_tensor *find_floats(self, str name, str wanted) except NULL:
+        cdef tm_tensor *t = self.find(name, wanted)
+        if t.type == <int>PN_Q8_0:
+            raise ValueError(f"{self.path}: tensor {self.full(name)} is Q8_0, which only the large matrices may be")
+        return t
+
     cdef int check_extra(self, list ignored) except -1:
-        cdef int64_t i
-        for i in range(self.f.n_tensors):
-            name = self.f.names[i].decode("utf-8", "replace")
+        for name in self.names():
             if name in self.asked or any([re.match(pattern, name) for pattern in ignored]):
                 continue
             part = re.match(r"(.*?\d+\.)?", name)[0]
             expected = sorted([other[len(part):] for other in self.asked if other.startswith(part)
                                and (part or not re.search(r"\d", other))])
             where = f"in {part.rstrip('.')}" if part else "outside of the blocks"
-            raise ValueError(f"{self.path}: tensor {name[:200]} of shape {shape_text(&self.f.tensors[i])} is in the "
+            raise ValueError(f"{self.path}: tensor {name[:200]} of shape {shape_text(self.lookup(name))} is in the "
                              f"file, but not in the model; expected {where}: {', '.join(expected)}")
         return 0
 
@@ -85,7 +97,7 @@ cdef class RwkvTensors:
         return t.ne[1], t.ne[0]
 
     cdef const float *vector(self, str name, int n) except NULL:
-        cdef tm_tensor *t = self.find(name, f"{n} elements")
+        cdef tm_tensor *t = self.find_floats(name, f"{n} elements")
         cdef float *copy
         count = <object>t.ne[0] * <object>t.ne[1] * <object>t.ne[2] * <object>t.ne[3]
         if count != n:
@@ -106,7 +118,7 @@ cdef class RwkvTensors:
         memset(&m, 0, sizeof(pn_matrix))
         m.ops = &pn_kernels_active().type[t.type]
         m.data = <const uint8_t *>t.data
-        m.row_bytes = <size_t>cols * m.ops.block_bytes
+        m.row_bytes = <size_t>(cols // m.ops.block) * m.ops.block_bytes
         m.rows = rows
         m.cols = cols
         if self.quantize and may_quantize:
@@ -136,7 +148,7 @@ cdef class RwkvTensors:
 
     cdef pn_matrix lora(self, str name, int n, int rank, bint down) except *:
         cdef str wanted = f"{n} by {rank}" if rank > 0 else f"{n} by fewer"
-        cdef tm_tensor *t = self.find(name, wanted)
+        cdef tm_tensor *t = self.find_floats(name, wanted)
         cdef pn_matrix m
         cdef int64_t stored_rows, stored_cols
         cdef bint out_in
