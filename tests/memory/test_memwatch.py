@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 import pantheon
+from pantheon._core import pool
 from pantheon._core.memory import memwatch
 
 GIB = 1 << 30
 HARNESS = Path(__file__).with_name("seqlock_harness.c")
+
+
+# a build without threads has no sampler: whoever decides, samples
+needs_threads = pytest.mark.skipif(not pool.threads_built(), reason="a build without threads")
 
 
 def eventually(condition):
@@ -30,6 +35,7 @@ def child(code):
     return result.stdout
 
 
+@needs_threads
 def test_the_sampler_publishes(machine):
     memwatch.start(1)
     before = memwatch.read()
@@ -125,6 +131,7 @@ def test_loading_starts_it_unless_told_not_to(llama):
         assert (result.stdout, result.stderr) == (expected, "")
 
 
+@needs_threads
 def test_forks(llama):
     """The child has no sampler thread and may be forked at any moment; it decides, samples and forks on."""
     assert child(f"""
