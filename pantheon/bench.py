@@ -23,6 +23,10 @@ from pantheon._core.threads import default_threads
 READ_PROBE_BYTES = 1 << 30          # far more than caches hold, where memory allows
 BATCH_PROMPT = 32                   # tokens in each state of a batch before it is timed
 
+# Names in GGUF files; the latter ones are RWKV's own.
+EMBEDDINGS = ("token_embd.weight", "emb.weight", "rwkv.emb.weight")
+HEADS = ("output.weight", "head.weight", "rwkv.head.weight")
+
 # Kinds of work of a decode step: key -> what it is for a reader. The first two are what a step is for.
 BREAKDOWN = {
     "products": "matrix products",
@@ -59,16 +63,16 @@ def active(tensors: Iterable, n_experts: int, n_experts_used: int) -> Active:
     Of the token embedding one row is read, and all of it where it is the LM head too.
     """
     tensors = list(tensors)
-    tied = all(t.name != "output.weight" for t in tensors)
+    tied = all(t.name not in HEADS for t in tensors)
     nbytes = layers = head = 0
     for t in tensors:
         share = n_experts_used / n_experts if n_experts and "_exps." in t.name else 1
         elements = math.prod(t.shape)
-        if t.name == "token_embd.weight" and not tied:
+        if t.name in EMBEDDINGS and not tied:
             nbytes += t.nbytes // t.shape[0]
             continue
         nbytes += round(t.nbytes * share)
-        if t.name in ("token_embd.weight", "output.weight"):
+        if t.name in EMBEDDINGS or t.name in HEADS:
             head += elements
         elif len(t.shape) > 1:
             layers += round(elements * share)

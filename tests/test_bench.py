@@ -18,6 +18,12 @@ def test_active_counts_one_row_of_an_embedding_that_is_not_the_head():
     assert counts == (32 + 1600 + 32 + 72, 16 * 8, 800)
 
 
+def test_active_knows_the_names_of_rwkv():
+    counts = bench.active([T("rwkv.emb.weight", (100, 8), 3200), T("rwkv.head.weight", (100, 8), 1600),
+                           T("rwkv.blocks.0.att.key.weight", (8, 8), 256)], 0, 0)
+    assert counts == (32 + 1600 + 256, 64, 800)
+
+
 def test_active_counts_a_tied_embedding_whole():
     counts = bench.active([T("token_embd.weight", (100, 8), 3200), T("blk.0.attn_q.weight", (16, 8), 72)], 0, 0)
     assert counts == (3272, 128, 800)

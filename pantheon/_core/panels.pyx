@@ -19,8 +19,10 @@ cdef extern from *:
 
 cdef enum:
     PART_COLS = 2048                     # columns of a part, whose input and panels a second cache holds
-    PART_PANELS = 4                      # panels for which the input of a part is read once where there are several
-    SHORT_COLS = 512                     # rows so short that a pair of panels would be too little work at once
+    PART_PANELS = 4                      # panels for which the input of a part is read once where there are several,
+    PAIR_PANELS = 2                      # and where there is one;
+    SHORT_COLS = 512                     # but rows so short that a pair would be too little work at once
+    SHORT_PANELS = 8
 
 
 cdef inline size_t aligned(size_t n) noexcept nogil:
@@ -69,7 +71,7 @@ cdef size_t panels_scratch(const pn_type_ops *ops, int n) noexcept nogil:
 
 
 cdef inline int step_of(int cols) noexcept nogil:
-    return PART_PANELS if cols > PART_COLS else 8 if cols <= SHORT_COLS else 2
+    return PART_PANELS if cols > PART_COLS else SHORT_PANELS if cols <= SHORT_COLS else PAIR_PANELS
 
 
 cdef int panels_step(const pn_matrix *m) noexcept nogil:

@@ -66,8 +66,8 @@ typedef struct pn_type_ops {
     /* A tile of columns [k0, k0 + n) out of n_all, k0 a multiple of 256, and of several panels that follow one another:
      * panels hold those columns only, packed input all of them; where k0 > 0 the sums go on from y. For levels that a
      * cache cannot feed otherwise; NULL in others. */
-    void (*tile_part)(const uint8_t *panel, int n_panels, const uint8_t *packed, int n_all, int k0, int n, int n_tok, float *y,
-                      size_t ldy);
+    void (*tile_part)(const uint8_t *panel, int n_panels, const uint8_t *packed, int n_all, int k0, int n, int n_tok,
+                      float *y, size_t ldy);
     /* Most tokens of one tile and of one pack_x; fewer are fine. tile_tok is a multiple of pack_tok: a tile of more tokens
      * reads units of pack_tok that lie pack_bytes(n, pack_tok) apart, rounded up to 64. Types with the same pack_x share
      * packed input. */

@@ -167,25 +167,21 @@ typedef void (*unpack_fn)(const uint8_t *w, size_t row_bytes, int n_rows, int n,
         ops->pack_tok = UNIT; \
     }
 
-SIGNED_TYPE(q4_0, PN_Q4_0, PN_Q4_0)
-SIGNED_TYPE(q4_1, PN_Q4_1, PN_Q4_1)
-SIGNED_TYPE(q5_0, PN_Q5_0, PN_Q5_0)
-SIGNED_TYPE(q5_1, PN_Q5_1, PN_Q5_1)
-SIGNED_TYPE(q8_0, PN_Q8_0, PN_Q8_0)
-SIGNED_TYPE(iq4_nl, PN_IQ4_NL, PN_Q8_0)
-SIGNED_TYPE(mxfp4, PN_MXFP4, PN_Q5_0)
-SIGNED_TYPE(q1_0, PN_Q1_0, PN_Q5_0)
-SIGNED_TYPE(q2_0, PN_Q2_0, PN_Q5_0)
+#define TYPES(X) \
+    X(q4_0, PN_Q4_0, PN_Q4_0) \
+    X(q4_1, PN_Q4_1, PN_Q4_1) \
+    X(q5_0, PN_Q5_0, PN_Q5_0) \
+    X(q5_1, PN_Q5_1, PN_Q5_1) \
+    X(q8_0, PN_Q8_0, PN_Q8_0) \
+    X(iq4_nl, PN_IQ4_NL, PN_Q8_0) \
+    X(mxfp4, PN_MXFP4, PN_Q5_0) \
+    X(q1_0, PN_Q1_0, PN_Q5_0) \
+    X(q2_0, PN_Q2_0, PN_Q5_0)
+#define SET_TYPE(name, id, panels) set_##name(k);
+
+TYPES(SIGNED_TYPE)
 
 void pn_amx_tiles_q32(pn_kernels *k)
 {
-    set_q4_0(k);
-    set_q4_1(k);
-    set_q5_0(k);
-    set_q5_1(k);
-    set_q8_0(k);
-    set_iq4_nl(k);
-    set_mxfp4(k);
-    set_q1_0(k);
-    set_q2_0(k);
+    TYPES(SET_TYPE)
 }

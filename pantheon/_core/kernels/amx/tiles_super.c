@@ -299,34 +299,27 @@ static void set(pn_type_ops *ops, int n_mins, unpack_fn unpack)
         set(&k->type[id], n_mins, planes_##name); \
     }
 
-SUPER_TYPE(q2_k, PN_Q2_K, 8, 1)
-SUPER_TYPE(q3_k, PN_Q3_K, 0, 0)
-SUPER_TYPE(iq3_s, PN_IQ3_S, 0, 0)
-SUPER_TYPE(iq1_s, PN_IQ1_S, 0, 0)
-SUPER_TYPE(iq1_m, PN_IQ1_M, 0, 0)
-SUPER_TYPE(tq1_0, PN_TQ1_0, 0, 0)
-SUPER_TYPE(tq2_0, PN_TQ2_0, 0, 0)
-SUPER_TYPE(iq4_xs, PN_IQ4_XS, 0, 1)
-SUPER_TYPE(iq2_xxs, PN_IQ2_XXS, 0, 1)
-SUPER_TYPE(iq2_xs, PN_IQ2_XS, 0, 1)
-SUPER_TYPE(iq2_s, PN_IQ2_S, 0, 1)
-SUPER_TYPE(iq3_xxs, PN_IQ3_XXS, 0, 1)
+#define TYPES(X) \
+    X(q2_k, PN_Q2_K, 8, 1) \
+    X(q3_k, PN_Q3_K, 0, 0) \
+    X(iq3_s, PN_IQ3_S, 0, 0) \
+    X(iq1_s, PN_IQ1_S, 0, 0) \
+    X(iq1_m, PN_IQ1_M, 0, 0) \
+    X(tq1_0, PN_TQ1_0, 0, 0) \
+    X(tq2_0, PN_TQ2_0, 0, 0) \
+    X(iq4_xs, PN_IQ4_XS, 0, 1) \
+    X(iq2_xxs, PN_IQ2_XXS, 0, 1) \
+    X(iq2_xs, PN_IQ2_XS, 0, 1) \
+    X(iq2_s, PN_IQ2_S, 0, 1) \
+    X(iq3_xxs, PN_IQ3_XXS, 0, 1)
+#define SET_TYPE(name, id, n_mins, s16) set_##name(k);
+
+TYPES(SUPER_TYPE)
 
 void pn_amx_tiles_super(pn_kernels *k)
 {
-    set_q2_k(k);
-    set_q3_k(k);
     set(&k->type[PN_Q4_K], 4, planes_q4_k);
     set(&k->type[PN_Q5_K], 4, planes_q5_k);
     set(&k->type[PN_Q6_K], 0, planes_q6_k);
-    set_iq3_s(k);
-    set_iq1_s(k);
-    set_iq1_m(k);
-    set_tq1_0(k);
-    set_tq2_0(k);
-    set_iq4_xs(k);
-    set_iq2_xxs(k);
-    set_iq2_xs(k);
-    set_iq2_s(k);
-    set_iq3_xxs(k);
+    TYPES(SET_TYPE)
 }

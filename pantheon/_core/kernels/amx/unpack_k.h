@@ -7,12 +7,6 @@
 #include "avx512/transpose.h"
 #include "planes.h"
 
-/* Low or high half of every dword as f16, to f32 */
-TILE_INLINE __m512 f16_halves(__m512i v, const int high)
-{
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(high ? _mm512_srli_epi32(v, 16) : v));
-}
-
 /* Bytes first and second of every dword, as two int16 */
 TILE_INLINE __m512i byte_pair(__m512i v, const int first, const int second)
 {
@@ -72,8 +66,8 @@ TILE_INLINE void planes_block_45(pn_type type, const uint8_t *const *row, uint8_
     #pragma GCC unroll 4
     for (int j = 0; j < 4; j++)
         _mm512_store_si512(block + PLANES + j * PANEL_SET, byte_pair(min[j / 2], 2 * (j % 2), 2 * (j % 2) + 1));
-    _mm512_store_ps((float *)(block + planes_d(4)), f16_halves(head[0], 0));
-    _mm512_store_ps((float *)(block + planes_d(4) + PANEL_SET), f16_halves(head[0], 1));
+    _mm512_store_ps((float *)(block + planes_d(4)), halves_ps(head[0], 0));
+    _mm512_store_ps((float *)(block + planes_d(4) + PANEL_SET), halves_ps(head[0], 1));
 }
 
 /* 128 bytes of low nibbles, 64 of bit pairs, 16 int8 scales of 16 codes each, d. Four sub-blocks share 64 bytes of the
@@ -102,7 +96,7 @@ TILE_INLINE void planes_block_6(const uint8_t *const *row, uint8_t *block)
             }
         }
     }
-    _mm512_store_ps((float *)(block + planes_d(0)), f16_halves(tail[3], 1));
+    _mm512_store_ps((float *)(block + planes_d(0)), halves_ps(tail[3], 1));
 }
 
 TILE_INLINE void planes_unpack(pn_type type, const uint8_t *w, size_t row_bytes, int n_rows, int n, uint8_t *panel)

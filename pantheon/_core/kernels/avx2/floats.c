@@ -6,29 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "avx2/for_lanes.h"
 #include "exp.h"
 #include "kernels.h"
-#include "lanes.h"
 
 #define AMAX_ZERO 0x1p-100f
-
-/* Runs body with i at every 8th element; load and store act on whole registers but for the last one. */
-#define FOR_LANES(n, body)                                                                     \
-    do {                                                                                       \
-        int i = 0;                                                                             \
-        for (; i + PN_LANES <= (n); i += PN_LANES) {                                           \
-            const int whole = 1;                                                               \
-            const __m256i mask = _mm256_set1_epi32(-1);                                        \
-            body                                                                               \
-        }                                                                                      \
-        if (i < (n)) {                                                                         \
-            const int whole = 0;                                                               \
-            const __m256i mask = pn_lanes_mask((n) - i);                                       \
-            body                                                                               \
-        }                                                                                      \
-    } while (0)
-#define LOAD(p) (whole ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, mask))
-#define STORE(p, v) (whole ? _mm256_storeu_ps(p, v) : _mm256_maskstore_ps(p, mask, v))
 
 static inline __m256 absolute(__m256 x)
 {

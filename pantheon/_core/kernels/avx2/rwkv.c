@@ -1,29 +1,12 @@
 /* ref/rwkv.c in 8-wide registers: the same operations in the same order, so the same bits. */
 #include <math.h>
 
+#include "avx2/for_lanes.h"
 #include "kernels.h"
-#include "lanes.h"
 #include "rwkv.h"
 
 enum { N = PN_RWKV_HEAD, V = N / PN_LANES };
 
-/* Whole registers, then the masked rest; load and store are of whole or partial registers. */
-#define FOR_LANES(n, body)                                                                     \
-    do {                                                                                       \
-        int i = 0;                                                                             \
-        for (; i + PN_LANES <= (n); i += PN_LANES) {                                           \
-            const int whole = 1;                                                               \
-            const __m256i mask = _mm256_set1_epi32(-1);                                        \
-            body                                                                               \
-        }                                                                                      \
-        if (i < (n)) {                                                                         \
-            const int whole = 0;                                                               \
-            const __m256i mask = pn_lanes_mask((n) - i);                                       \
-            body                                                                               \
-        }                                                                                      \
-    } while (0)
-#define LOAD(p) (whole ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, mask))
-#define STORE(p, v) (whole ? _mm256_storeu_ps(p, v) : _mm256_maskstore_ps(p, mask, v))
 #define AT(p, g) _mm256_loadu_ps((p) + (g) * PN_LANES)
 
 static void rwkv_shift(const float *x, const float *before, const float *mix, int n, float *y)

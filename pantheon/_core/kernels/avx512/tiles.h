@@ -52,6 +52,12 @@ TILE_INLINE void step_i16_512(__m512i *s, __m512i w, const uint8_t *x)
 #define KEEP_512(v) (void)(v)
 #endif
 
+/* Low or high half of every dword as f16, to f32 */
+TILE_INLINE __m512 halves_ps(__m512i v, const int high)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(high ? _mm512_srli_epi32(v, 16) : v));
+}
+
 #define TILE_UP_TO_12(name, type, kernel) \
     TILE_FIXED(name, type, kernel, 1) TILE_FIXED(name, type, kernel, 2) TILE_FIXED(name, type, kernel, 3) \
     TILE_FIXED(name, type, kernel, 4) TILE_FIXED(name, type, kernel, 5) TILE_FIXED(name, type, kernel, 6) \

@@ -12,12 +12,6 @@
 
 enum { Q32_PREFETCH_BLOCKS = 16, Q8_PREFETCH_BLOCKS = 8 };
 
-/* Low or high half of every dword as f16, to f32 */
-TILE_INLINE __m512 halves_ps(__m512i v, const int high)
-{
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(high ? _mm512_srli_epi32(v, 16) : v));
-}
-
 /* Adds 16 to the 4 codes of a step whose bit is set; bits: the byte with the bits of this step and its neighbour, 4
  * times. */
 TILE_INLINE __m512i add_fifth_bits(__m512i codes, __m512i bits, const int high)
