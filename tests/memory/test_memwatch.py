@@ -1,5 +1,7 @@
 """The sampler and its record: freshness, threads, forks, the seqlock."""
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -30,9 +32,17 @@ def eventually(condition):
 
 
 def child(code):
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300)
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout
+    """What a process prints that runs code; it and what it forked are gone afterwards, whatever happens."""
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        out, errors = process.communicate(timeout=300)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert (process.returncode, errors) == (0, "")
+    return out
 
 
 @needs_threads
