@@ -21,11 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pantheon.regular_file import open_regular, read_regular
+
 # progress(stage, done, total): stage is "download", "unpack" or "verify"; done and total are bytes.
 Progress = Callable[[str, int, int], None]
 
 _CHUNK = 1 << 20
 _POLL_SECONDS = 0.1
+_MAX_STAMP_BYTES = 1 << 12
 
 
 class HubError(RuntimeError):
@@ -165,9 +168,10 @@ def _is_whole(path: Path, model: KnownModel) -> bool:
         info = path.stat()
         if info.st_size != model.size:
             return False
-        with contextlib.suppress(OSError, UnicodeDecodeError):
+        with contextlib.suppress(OSError, ValueError):
             stamp = _stamp_path(path)
-            if stamp.stat().st_mtime_ns >= info.st_mtime_ns and stamp.read_text("utf-8") == _stamp_text(path, model):
+            if (stamp.stat().st_mtime_ns >= info.st_mtime_ns
+                    and read_regular(stamp, _MAX_STAMP_BYTES) == _stamp_text(path, model).encode()):
                 return True
         if _sha256(path) != model.sha256:
             return False
@@ -182,7 +186,7 @@ def _is_whole(path: Path, model: KnownModel) -> bool:
 
 def _sha256(path: Path, progress: Progress | None = None) -> str:
     total = path.stat().st_size
-    with open(path, "rb") as f:
+    with open(open_regular(path), "rb") as f:
         return _drain(f, None, total, "verify", progress)
 
 

@@ -8,7 +8,7 @@ import json
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t
 
-from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mapping_open
+from pantheon.regular_file import read_regular
 
 
 cdef int scan(const uint8_t *text, size_t n, int max_depth, size_t max_items) noexcept nogil:
@@ -72,13 +72,8 @@ cdef object json_parse(const uint8_t *text, size_t n, int max_depth, size_t max_
 
 
 cdef object json_file(str path, int max_depth, size_t max_items, size_t max_bytes):
-    cdef pn_mapping *m = pn_mapping_open(path)
-    try:
-        if m.size > max_bytes:
-            raise ValueError(f"{path}: {m.size} bytes, more than the {max_bytes} of such a file")
-        return json_parse(m.data, m.size, max_depth, max_items, path)
-    finally:
-        pn_mapping_close(m)
+    cdef bytes text = read_regular(path, max_bytes)
+    return json_parse(<const uint8_t *><const char *>text, len(text), max_depth, max_items, path)
 
 
 def read_json(path, int max_depth=32, size_t max_items=1 << 20, size_t max_bytes=16 << 20):

@@ -38,6 +38,7 @@ from pantheon._core.types cimport (
 
 from pantheon._core.registry import architectures
 from pantheon._core.threads import default_threads
+from pantheon.regular_file import open_regular
 
 
 cdef int pn_abi_version() noexcept nogil:
@@ -122,7 +123,7 @@ def is_safetensors(path):
     """Whether a path is to be read as safetensors: by its name or, for any other name, by its first bytes."""
     if path.endswith((".safetensors", ".safetensors.index.json")):
         return True
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb", buffering=0) as file:
         head = file.read(9)
     return len(head) == 9 and head[8:] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32
 
@@ -167,7 +168,7 @@ cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, c
         config_path = os.path.join(path, "config.json")
     if os.path.isdir(path) and config_path is not None:
         path = hf_weights(path)
-    if os.path.isfile(path) and is_safetensors(path):
+    if is_safetensors(path):
         if config_path is not None:
             if vocab_path is not None:
                 raise ValueError(f"{path}: vocab_path belongs to RWKV-X models, which have no config_path")

@@ -13,14 +13,12 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 from posix.mman cimport MAP_FAILED, MAP_PRIVATE, PROT_READ, mmap, munmap
-from posix.stat cimport S_ISDIR, S_ISREG, fstat, struct_stat
+from posix.stat cimport fstat, struct_stat
 from posix.types cimport off_t
 from posix.unistd cimport close
 
+from pantheon.regular_file import open_regular
 
-cdef extern from "<fcntl.h>" nogil:
-    int c_open "open"(const char *path, int flags)
-    const int O_RDONLY, O_CLOEXEC, O_NONBLOCK
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void *buffer, size_t count, off_t offset)
@@ -60,31 +58,6 @@ cdef str mode_of_environment():
     if mode not in MODES:
         raise ValueError(f"PANTHEON_MMAP={mode!r}: choose one of {', '.join(MODES)}")
     return mode
-
-
-cdef int open_file(bytes name, str path, size_t *size) except -1:
-    """A descriptor of the regular file, and its size in bytes."""
-    cdef const char *c_name = name
-    cdef struct_stat info
-    cdef int fd, code = 0
-    with nogil:
-        # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever. Regular files do not notice it.
-        fd = c_open(c_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        if fd < 0:
-            code = errno
-        elif fstat(fd, &info) != 0:
-            code = errno
-            close(fd)
-    if code != 0:
-        raise os_error(code, path)
-    if S_ISDIR(info.st_mode):
-        close(fd)
-        raise IsADirectoryError(21, "a model file is needed, this is a directory", path)
-    if not S_ISREG(info.st_mode):
-        close(fd)
-        raise ValueError(f"{path}: not a regular file")
-    size[0] = info.st_size
-    return fd
 
 
 cdef int map_file(pn_mapping *m, int fd) noexcept nogil:
@@ -144,16 +117,15 @@ cdef pn_mapping *pn_mapping_open(str path) except NULL:
     cdef bytes name = os.fsencode(path)
     cdef str mode = mode_of_environment()
     cdef pn_mapping *m
-    cdef size_t size = 0
-    cdef int fd
-    if b"\0" in name:
-        raise ValueError(f"{path!r}: a file name cannot contain a NUL byte")
-    fd = open_file(name, path, &size)
+    cdef struct_stat info
+    cdef int fd = open_regular(path)
     m = <pn_mapping *> calloc(1, sizeof(pn_mapping))
     try:
         if m == NULL:
             raise MemoryError(f"{path}: no memory")
-        m.size = size
+        if fstat(fd, &info) != 0:
+            raise os_error(errno, path)
+        m.size = info.st_size
         m.path = <char *> malloc(len(name) + 1)
         if m.path == NULL:
             raise MemoryError(f"{path}: no memory")

@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer as _Backend
 
 from pantheon._core.bounded_json import read_json
+from pantheon.regular_file import read_regular
 from pantheon.text.bpe import ByteBPE
 from pantheon.text.spm import ScoredBPE
 from pantheon.text.spm_model import read_spm_model
@@ -24,6 +25,7 @@ from pantheon.text.vocab import MAX_TOKENS, PREFIX, TokenType, Vocab, byte_value
 
 log = logging.getLogger("pantheon")
 
+_MAX_TEMPLATE_BYTES = 1 << 24
 JSON_LIMITS = {"max_depth": 64, "max_items": 1 << 25, "max_bytes": 256 << 20}
 _SPACE = "\u2581"
 _BLANKS = " \t\n\v\f\r"
@@ -92,12 +94,9 @@ class FolderSettings:
                 found[name] = text
         more = sorted((self.folder / "additional_chat_templates").glob("*.jinja"))
         for path in [self.folder / "chat_template.jinja", *more]:
-            if not path.exists():
-                continue
-            if path.stat().st_size > 1 << 24:
-                raise ValueError(f"{path}: {path.stat().st_size} bytes are too many for a chat template")
-            name = "default" if path.parent == self.folder else path.stem
-            found[name] = path.read_text(encoding="utf-8", errors="replace")
+            if path.exists():
+                name = "default" if path.parent == self.folder else path.stem
+                found[name] = read_regular(path, _MAX_TEMPLATE_BYTES).decode("utf-8", "replace")
         return found
 
     def chat_template(self) -> str | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pantheon.regular_file import read_regular
 from pantheon.text.provenance import Segment
 from pantheon.text.tokenizer import Tokenizer, _valid
 from pantheon.text.vocab import TokenType, Vocab
@@ -56,11 +57,7 @@ class WorldTokenizer(Tokenizer):
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], n_vocab: int) -> WorldTokenizer:
         """Reads a vocabulary file. OSError, or ValueError naming the file and the line that is wrong."""
-        if os.path.getsize(path) > MAX_FILE_BYTES:
-            raise ValueError(f"{path}: more than {MAX_FILE_BYTES} bytes, which is no World vocabulary")
-        with open(path, "rb") as file:
-            data = file.read(MAX_FILE_BYTES)
-        return cls(parse(data, str(path)), n_vocab, str(path))
+        return cls(parse(read_regular(path, MAX_FILE_BYTES), str(path)), n_vocab, str(path))
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], n_vocab: int, name: str) -> WorldTokenizer:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pantheon.regular_file import read_regular
+
 _MAX_BYTES = 256 << 20
 _BPE = 2
 
@@ -30,10 +32,9 @@ class SpmModel:
 
 def read_spm_model(path: Path) -> SpmModel:
     """ValueError naming the file when it is no SentencePiece model of type BPE."""
-    if path.stat().st_size > _MAX_BYTES:
-        raise ValueError(f"{path}: {path.stat().st_size} bytes are too many for a SentencePiece model")
+    data = read_regular(path, _MAX_BYTES)
     try:
-        return _parse(path.read_bytes())
+        return _parse(data)
     except (ValueError, IndexError, struct.error) as e:
         raise ValueError(f"{path}: no usable SentencePiece model: {e}") from None
 

@@ -51,6 +51,8 @@ from pantheon._core.types cimport (
     pn_model,
 )
 
+from pantheon.regular_file import open_regular
+
 cdef enum:
     N_CTX = 1 << 20                      # positions that a state may have: nothing in a file bounds them
     WORLD_ROWS = 65536                   # rows of the released models' heads ...
@@ -254,8 +256,7 @@ cdef int memory_settings(pn_rwkvx_model *w) except -1:
 
 
 cdef int keep_vocab_path(pn_rwkvx_model *w, const char *vocab_path) except -1:
-    with open(os.fsdecode(<bytes>vocab_path), "rb"):
-        pass                             # a path that cannot be read is an error now, not when text is first needed
+    os.close(open_regular(<bytes>vocab_path))    # cannot be read: an error now, not when text is first needed
     w.vocab_path = strdup(vocab_path)
     if w.vocab_path == NULL:
         raise MemoryError()

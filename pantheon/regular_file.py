@@ -1,0 +1,47 @@
+"""How files are opened that a model's folder or an argument names.
+
+Folders come from strangers. A FIFO in the place of a file would keep a reader waiting for ever, a device would be read
+without end, and what stat says of a size need not be what a read gives. So every such file is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from os import PathLike
+
+AnyPath = str | bytes | PathLike[str] | PathLike[bytes]
+
+_CHUNK = 1 << 20
+
+
+def open_regular(path: AnyPath) -> int:
+    """A descriptor of a regular file, open for reading; the caller closes it.
+
+    Raises OSError (FileNotFoundError, IsADirectoryError, ...), or ValueError naming the file where it is anything else.
+    """
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise ValueError(f"{name!r}: a file name cannot contain a NUL byte")
+    # O_NONBLOCK: opening a FIFO that nobody writes to would wait. Regular files do not notice it.
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(21, "a file is needed, this is a directory", name)
+    raise ValueError(f"{name}: not a regular file")
+
+
+def read_regular(path: AnyPath, max_bytes: int) -> bytes:
+    """The content of a regular file. Errors as open_regular; ValueError for a file of more than max_bytes."""
+    parts: list[bytes] = []
+    left = max_bytes + 1
+    with open(open_regular(path), "rb", buffering=0) as file:
+        while left > 0 and (part := file.read(min(left, _CHUNK))):
+            parts.append(part)
+            left -= len(part)
+    if left == 0:
+        raise ValueError(f"{os.fsdecode(path)}: more than the {max_bytes} bytes that such a file may have")
+    return b"".join(parts)
