@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,7 @@ from pantheon._core.sampler import sample
 from pantheon._core.sampling_params import SamplingParams
 from pantheon.errors import ContextFullError
 from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED
+from pantheon.text.dry import default_breaker_ids
 from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
 
@@ -30,7 +32,8 @@ class Chunk(NamedTuple):
     """What one token adds to an answer."""
 
     text: str                    # complete characters to show; "" while one, or a stop string, may be under way
-    token: int                   # the token; the one that ended the generation has no text of its own
+    token: int | None            # the token; the one that ended the generation has no text of its own. None: max_tokens
+                                 # was 0
     logprob: float | None        # natural log of its probability before any sampling parameter, when asked for
     finish_reason: str | None    # None; at the end "stop" (end of generation or a stop string) or "length"
 
@@ -43,7 +46,16 @@ def prompt_tokens(model: Model, prompt: Prompt) -> list[int]:
     items: list[Any] = list(prompt)
     if items and all(isinstance(item, dict) for item in items):
         return model.tokenizer.encode_chat(model.chat_template.render(items))
-    return items
+    return [_token_id(item, model.n_vocab) for item in items]
+
+
+def _token_id(item: Any, n_vocab: int) -> int:
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        raise TypeError(f"prompt: {type(item).__name__} among its items, which must be chat messages or token ids")
+    token = operator.index(item)
+    if not 0 <= token < n_vocab:
+        raise ValueError(f"prompt: token {token} is not in 0..{n_vocab - 1}")
+    return token
 
 
 def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
@@ -53,8 +65,9 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
 
     prompt      str, chat messages ({"role": ..., "content": ...}), or token ids; not empty
     params      SamplingParams; None = its defaults. It owns the random state, which moves on
-    max_tokens  most tokens of the answer; None = until the context is full
-    stop        strings that end the answer; their text is not part of it
+    max_tokens  most tokens of the answer; None = until the context is full. 0 = none: one chunk without a token comes
+                when the prompt has been fed
+    stop        strings that end the answer; their text is not part of it. A control token counts with its text, whole
     state       a State that the prompt continues; None = one for this answer, from the prefix cache if the model has
                 one. Afterwards it holds the prompt and the answer but for its last token
     logprobs    whether to compute Chunk.logprob
@@ -63,24 +76,44 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
     The memory of the whole request is reserved before any work, and given back when it ends in whatever way. An answer
     that does not fit in full is shorter: its verdict says CAPPED, a warning is logged, it ends with "length".
 
-    Raises ValueError for bad arguments, ContextFullError for a prompt longer than the context, AdmissionError for one
-    that does not fit into memory; at once, not at the first chunk.
+    DRY without breakers has the usual ones: a newline, a colon, a double quote, an asterisk.
+
+    Raises TypeError or ValueError for bad arguments, ContextFullError for a prompt longer than the context,
+    AdmissionError for one that does not fit into memory; at once, not at the first chunk.
     """
+    if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
+        raise TypeError(f"prompt must be a str, chat messages or token ids, not {type(prompt).__name__}")
+    if not isinstance(params, SamplingParams | None):
+        raise TypeError(f"params must be SamplingParams or None, not {type(params).__name__}")
+    if not isinstance(state, State | None):
+        raise TypeError(f"state must be a State or None, not {type(state).__name__}")
+    if state is not None and (state.closed or state.model is not model):
+        raise ValueError("state is closed" if state.closed else "state is one of another model")
     items: Any = prompt if isinstance(prompt, str) else list(prompt)
     chat = len(items) > 0 and isinstance(items[0], dict)
     ids = prompt_tokens(model, items)
     if not ids:
         raise ValueError("prompt: there are no tokens in it")
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens is {max_tokens}, not at least 1")
-    if isinstance(stop, str):
-        stop = [stop]
-    stop = list(stop)
+    if max_tokens is not None:
+        max_tokens = _count("max_tokens", max_tokens)
+    if isinstance(stop, bytes) or not isinstance(stop, Iterable):
+        raise TypeError(f"stop must be a str or several, not {type(stop).__name__}")
+    stop = [stop] if isinstance(stop, str) else list(stop)
     if chat:
         stop += model.tokenizer.chat_stops
     matcher = StopMatcher(stop)
     params = SamplingParams() if params is None else params
     return Generation(_Request(model, ids, max_tokens, state, timeout), params, matcher, logprobs)
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+    if number < 0:
+        raise ValueError(f"{name} is {number}, not 0 or more")
+    return number
 
 
 class Generation(Iterator[Chunk]):
@@ -230,19 +263,29 @@ def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
     banned = sorted(tokenizer.vocab.suppressed)
     window = max(params.repeat_last_n, params.dry_penalty_last_n)
     recent = list(request.ids[-window:]) if window else []
+    chain = params
+    if params.dry_multiplier > 0 and params.dry_breakers is None:
+        chain = params.copy(dry_breakers=default_breaker_ids(tokenizer))
     produced = 0
     logits = request.prefill()
+    if request.max_tokens == 0:
+        yield Chunk("", None, None, "length")
+        return
     while True:
         logits[tokenizer.n_tokens:] = -np.inf
         logits[banned] = -np.inf
         raw = logits.copy() if logprobs else None
-        token = sample(logits, params, recent)
+        chain.resume(params)
+        token = sample(logits, chain, recent)
+        params.resume(chain)
         logprob = float(token_logprobs(raw, [token])[0]) if raw is not None else None
         produced += 1
+        hidden = tokenizer.piece(token).decode("utf-8", "replace") if tokenizer.is_special(token) else ""
         if token in tokenizer.eog_ids:
-            yield Chunk(matcher.feed(stream.flush()) + matcher.flush(), token, logprob, "stop")
+            text = matcher.feed(stream.flush()) + matcher.feed_control(hidden)
+            yield Chunk(text + matcher.flush(), token, logprob, "stop")
             return
-        text = matcher.feed(stream.step(token))
+        text = matcher.feed(stream.step(token)) + matcher.feed_control(hidden)
         if matcher.matched is not None:
             yield Chunk(text, token, logprob, "stop")
             return

@@ -105,12 +105,150 @@ def test_ids_beyond_the_vocabulary_are_never_drawn():
 
 @pytest.mark.parametrize(("arguments", "match"), [
     ({"prompt": []}, "no tokens"),
-    ({"prompt": PROMPT, "max_tokens": 0}, "max_tokens is 0"),
+    ({"prompt": PROMPT, "max_tokens": -1}, "max_tokens is -1"),
     ({"prompt": PROMPT, "stop": [""]}, "stop"),
+    ({"prompt": [5, -1]}, "prompt: token -1 is not in 0"),
+    ({"prompt": [5, 2**31]}, "prompt: token 2147483648 is not in 0"),
+    ({"prompt": [5, 2**70]}, "prompt: token 1180591620717411303424 is not in 0"),
+    ({"prompt": np.array([5, 100000])}, "prompt: token 100000"),
 ])
 def test_bad_arguments_fail_at_once(model, arguments, match):
     with pytest.raises(ValueError, match=match):
         model.generate(**arguments)
+
+
+@pytest.mark.parametrize(("arguments", "match"), [
+    ({"prompt": 5}, "prompt must be .* not int"),
+    ({"prompt": None}, "prompt must be .* not NoneType"),
+    ({"prompt": b"text"}, "prompt must be .* not bytes"),
+    ({"prompt": [5, "a"]}, "prompt: str among its items"),
+    ({"prompt": [5, 1.0]}, "prompt: float among its items"),
+    ({"prompt": [5, True]}, "prompt: bool among its items"),
+    ({"prompt": [5, {"role": "user", "content": "a"}]}, "prompt: dict among its items"),
+    ({"prompt": [[5, 6]]}, "prompt: list among its items"),
+    ({"prompt": PROMPT, "params": {"temperature": 0}}, "params must be SamplingParams or None, not dict"),
+    ({"prompt": PROMPT, "state": 5}, "state must be a State or None, not int"),
+    ({"prompt": PROMPT, "max_tokens": 1.5}, "max_tokens must be an integer, not float"),
+    ({"prompt": PROMPT, "stop": 5}, "stop must be a str or several, not int"),
+    ({"prompt": PROMPT, "stop": b"a"}, "stop must be a str or several, not bytes"),
+])
+def test_arguments_of_wrong_types_fail_at_once(model, arguments, match):
+    with pytest.raises(TypeError, match=match):
+        model.generate(**arguments)
+    assert model.open_states() == []
+
+
+def test_states_of_others_and_closed_ones_fail_at_once(model, llama):
+    with (pantheon.load(llama) as other, other.new_state() as state,
+          pytest.raises(ValueError, match="state is one of another model")):
+        model.generate(PROMPT, state=state)
+    state = model.new_state()
+    state.close()
+    with pytest.raises(ValueError, match="state is closed"):
+        model.generate(PROMPT, state=state)
+
+
+def test_no_tokens_are_a_prefill(model):
+    with model.new_state() as state, model.new_state() as fed:
+        chunks = list(model.generate(PROMPT, GREEDY, max_tokens=0, state=state))
+        assert chunks == [("", None, None, "length")]
+        assert state.pos == len(PROMPT)
+        model.prefill(PROMPT, fed)
+        assert model.forward(7, state).tobytes() == model.forward(7, fed).tobytes()
+    assert list(model.generate(PROMPT, GREEDY, max_tokens=0, logprobs=True)) == [("", None, None, "length")]
+    assert model.open_states() == []
+    with model.new_state(n_ctx=8) as full:
+        assert list(model.generate([5] * 8, GREEDY, max_tokens=0, state=full)) == [("", None, None, "length")]
+
+
+# ---- stop strings and control tokens ---------------------------------------------------------------------------------
+
+@pytest.fixture
+def says(model, monkeypatch):
+    """says(*ids): what the model answers from then on, whatever it is asked."""
+    def script(*ids):
+        left = iter(ids)
+        monkeypatch.setattr("pantheon.generate.sample", lambda *_: next(left))
+
+    return script
+
+
+def control_token(model):
+    """A control token that ends nothing, and its text."""
+    tokenizer = model.tokenizer
+    token = next(i for i in range(tokenizer.n_tokens) if tokenizer.is_special(i) and i not in tokenizer.eog_ids)
+    return token, tokenizer.piece(token).decode()
+
+
+def answer(model, stop):
+    chunks = list(model.generate(PROMPT, GREEDY, max_tokens=8, stop=stop))
+    return "".join(chunk.text for chunk in chunks), len(chunks), chunks[-1].finish_reason
+
+
+def test_a_stop_that_is_a_control_token(model, says):
+    control, text = control_token(model)
+    a, b = (model.tokenizer.encode(c, add_bos=False)[0] for c in "ab")
+    script = (a, b, control, a, b, a, b, a)
+    says(*script)
+    whole = answer(model, [])
+    assert whole == ("abababa", 8, "length") and text not in whole[0]
+    for stop, expected in (([text], ("ab", 3, "stop")),
+                           ([f"b{text}"], ("a", 3, "stop")),            # it may begin before the token ...
+                           ([f"{text}ab"], ("ab", 5, "stop")),          # ... end behind it ...
+                           ([f"ab{text}ab"], ("", 5, "stop")),          # ... or both
+                           ([text[1:]], whole), ([text[:-1]], whole),   # but not begin or end inside of it
+                           ([f"{text}b"], whole)):
+        says(*script)
+        assert answer(model, stop) == expected, stop
+
+
+def test_a_stop_with_an_end_of_generation(model, says):
+    """The token ends the answer anyway; what stands before it in a stop string is no part of the answer."""
+    end = min(model.tokenizer.eog_ids)
+    a, b = (model.tokenizer.encode(c, add_bos=False)[0] for c in "ab")
+    text = model.tokenizer.piece(end).decode()
+    says(a, b, end)
+    assert answer(model, [f"b{text}"]) == ("a", 3, "stop")
+    says(a, b, end)
+    assert answer(model, [f"b{text}!"]) == ("ab", 3, "stop")
+
+
+# ---- DRY's breakers --------------------------------------------------------------------------------------------------
+
+def test_dry_has_the_usual_breakers(model, monkeypatch):
+    """A colon in the repeated text: what stands before it does not count, unless no breakers are asked for."""
+    tokenizer = model.tokenizer
+    colon, a, b, c = (tokenizer.encode(text, add_bos=False)[0] for text in ":abc")
+    prompt = [a, b, colon, c, a, b, colon]
+    seen = []
+
+    def look(logits, params, recent):
+        before = logits[c]
+        token = pantheon.sample(logits, params, recent)
+        seen.append(float(before - logits[c]))
+        return token
+
+    monkeypatch.setattr("pantheon.generate.sample", look)
+    dry = {"dry_multiplier": 4.0, "dry_base": 1.0, "dry_allowed_length": 2, "temperature": 0.0}
+    params = SamplingParams(**dry)
+    list(model.generate(prompt, params, max_tokens=1))
+    list(model.generate(prompt, SamplingParams(**dry, dry_breakers=[]), max_tokens=1))
+    list(model.generate(prompt, SamplingParams(**dry, dry_breakers=[[a]]), max_tokens=1))
+    assert seen == pytest.approx([0.0, 4.0, 4.0], abs=1e-4)
+    assert params.dry_breakers is None           # the caller's own stay as they are
+    logits = np.zeros(model.n_vocab, np.float32)
+    pantheon.sample(logits, params, prompt)
+    assert logits[c] == -4.0                     # sample() has none
+
+
+def test_the_random_state_of_dry_is_the_callers(model):
+    def draw(params, n):
+        return [chunk.token for chunk in model.generate(PROMPT, params, max_tokens=n)]
+
+    options = {"temperature": 3.0, "top_k": 0, "seed": 5, "dry_multiplier": 1.0}
+    params = SamplingParams(**options)
+    plain = SamplingParams(**options, dry_breakers=[])
+    assert (draw(params, 6), draw(params, 6)) == (draw(plain, 6), draw(plain, 6))
 
 
 def test_a_prompt_that_does_not_fit(model):

@@ -70,7 +70,7 @@ def ref_dry(row, p, recent):
         return
     limit = n
     for i in range(n):
-        tails = [len(b) - 1 for b in p.dry_breakers
+        tails = [len(b) - 1 for b in p.dry_breakers or ()
                  if len(b) - 1 <= i and b[0] == x[i] and all(b[1 + j] == x[i - 1 - j] for j in range(len(b) - 1))]
         if tails:
             limit = i - max(tails)
@@ -85,7 +85,7 @@ def ref_dry(row, p, recent):
         r = min(r, limit)
         if r >= allowed:
             longest[x[k - 1]] = max(r, longest.get(x[k - 1], 0))
-    alone = {b[0] for b in p.dry_breakers if len(b) == 1}
+    alone = {b[0] for b in p.dry_breakers or () if len(b) == 1}
     base = float(F(p.dry_base))
     for token, r in longest.items():
         if token in alone or token >= len(row):

@@ -14,4 +14,4 @@ cdef void pn_sampling_reset(pn_sampling_params *params) noexcept nogil
 cdef class SamplingParams:
     cdef pn_sampling_params c
     cdef bytes bias                      # backs c.bias; immutable, so copies share it
-    cdef bytes breakers                  # backs c.dry_breaker_ids, likewise
+    cdef bytes breakers                  # backs c.dry_breaker_ids, likewise; None: none were given

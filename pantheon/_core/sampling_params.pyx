@@ -123,9 +123,10 @@ def _bias_bytes(logit_bias):
 
 
 def _breaker_bytes(breakers):
-    """The struct's int32 form, as bytes, of sequences (head, *tail); an int32 array is taken to be in it already."""
+    """The struct's int32 form, as bytes, of sequences (head, *tail); an int32 array is taken to be in it already. None
+    of None."""
     if breakers is None:
-        return b""
+        return None
     message = "dry_breakers must be sequences of token ids, or the int32 array of dry_breaker_ids()"
     if isinstance(breakers, np.ndarray):
         if breakers.ndim != 1 or breakers.dtype != np.int32:
@@ -165,7 +166,8 @@ cdef class SamplingParams:
     one in use.
 
     logit_bias: {token id: bias}, -inf bans. dry_breakers: sequences of token ids, or the array that
-    pantheon.text.dry.dry_breaker_ids() makes of strings. n_tokens: ids from there on are never drawn, 0 = all may be.
+    pantheon.text.dry.dry_breaker_ids() makes of strings; None: sample() has none, Model.generate the usual ones.
+    n_tokens: ids from there on are never drawn, 0 = all may be.
     """
 
     def __cinit__(self, *, temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, typical_p=1.0, top_n_sigma=-1.0,
@@ -202,8 +204,9 @@ cdef class SamplingParams:
         c.n_bias = <int> (len(self.bias) // sizeof(pn_logit_bias))
         c.bias = <const pn_logit_bias *> <const char *> self.bias
         self.breakers = _breaker_bytes(dry_breakers)
-        c.n_dry_breaker_ids = <int> (len(self.breakers) // sizeof(int32_t))
-        c.dry_breaker_ids = <const int32_t *> <const char *> self.breakers
+        if self.breakers is not None:
+            c.n_dry_breaker_ids = <int> (len(self.breakers) // sizeof(int32_t))
+            c.dry_breaker_ids = <const int32_t *> <const char *> self.breakers
         pn_sampling_reset(c)
 
     def reset(self):
@@ -222,6 +225,12 @@ cdef class SamplingParams:
         if "mirostat_tau" not in changes:
             other.c.mu = self.c.mu
         return other
+
+    def resume(self, SamplingParams other not None):
+        """Takes over the random state and mu of other."""
+        self.c.rng = other.c.rng
+        self.c.xtc_rng = other.c.xtc_rng
+        self.c.mu = other.c.mu
 
     def _arguments(self):
         """What to call SamplingParams with to get this object, fresh."""
@@ -265,7 +274,9 @@ cdef class SamplingParams:
 
     @property
     def dry_breakers(self):
-        """Sequences of token ids, head first."""
+        """Sequences of token ids, head first; None: none were given."""
+        if self.breakers is None:
+            return None
         flat = np.frombuffer(self.breakers, np.int32).tolist()
         sequences = []
         at = 0
@@ -371,7 +382,7 @@ cdef class SamplingParams:
 _DEFAULTS = {
     "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "top_n_sigma": -1.0,
     "repeat_penalty": 1.0, "repeat_last_n": 64, "frequency_penalty": 0.0, "presence_penalty": 0.0,
-    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 64, "dry_breakers": [],
+    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 64, "dry_breakers": None,
     "xtc_probability": 0.0, "xtc_threshold": 0.1, "dynatemp_range": 0.0, "dynatemp_exponent": 1.0,
     "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "min_keep": 0, "logit_bias": {}, "n_tokens": 0,
 }

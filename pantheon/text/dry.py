@@ -3,10 +3,18 @@
 A breaker may be spread over tokens in many ways. It is found by its head, a token whose text contains the breaker, or
 ends with a beginning of it; in the second case the tokens of the rest, the tail, must follow. See docs/sampling.md.
 """
+from __future__ import annotations
+
+import weakref
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from pantheon.text.tokenizer import Tokenizer
+
+DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 MAX_BREAKER_CHARS = 40
 MAX_TAIL_TOKENS = 20
 
@@ -70,3 +78,15 @@ def dry_breaker_ids(breakers: Sequence[str], token_texts: Sequence[str],
                             sequences[(token, *tails[beginning])] = None
     flat = [n for head, *tail in sequences for n in (head, len(tail), *tail)]
     return np.array(flat, np.int32)
+
+
+_defaults: weakref.WeakKeyDictionary[Tokenizer, np.ndarray] = weakref.WeakKeyDictionary()
+
+
+def default_breaker_ids(tokenizer: Tokenizer) -> np.ndarray:
+    """dry_breaker_ids of the usual breakers in a model's vocabulary; found once, for all that use the tokenizer."""
+    found = _defaults.get(tokenizer)
+    if found is None:
+        texts = [tokenizer.piece(token).decode("utf-8", "replace") for token in range(tokenizer.n_tokens)]
+        found = _defaults[tokenizer] = dry_breaker_ids(DEFAULT_BREAKERS, texts)
+    return found
