@@ -15,14 +15,23 @@ AnyPath = str | bytes | PathLike[str] | PathLike[bytes]
 _CHUNK = 1 << 20
 
 
+def file_name(path: AnyPath) -> bytes:
+    """The path as the system wants it; ValueError naming it where no file can have that name."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError(f"{path!r} is no name of a file: it has half a surrogate pair") from None
+    if b"\0" in name:
+        raise ValueError(f"{path!r} is no name of a file: it has a NUL byte")
+    return name
+
+
 def open_regular(path: AnyPath) -> int:
     """A descriptor of a regular file, open for reading; the caller closes it.
 
     Raises OSError (FileNotFoundError, IsADirectoryError, ...), or ValueError naming the file where it is anything else.
     """
-    name = os.fsdecode(path)
-    if "\0" in name:
-        raise ValueError(f"{name!r}: a file name cannot contain a NUL byte")
+    name = os.fsdecode(file_name(path))
     # O_NONBLOCK: opening a FIFO that nobody writes to would wait. Regular files do not notice it.
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(descriptor).st_mode

@@ -61,6 +61,7 @@ from pantheon._core.types cimport (
 )
 
 from pantheon.errors import BusyError, ContextFullError
+from pantheon.regular_file import file_name
 
 KV_TYPES = {"f16": PN_KV_F16, "f32": PN_KV_F32, "q8_0": PN_KV_Q8_0, "q4_0": PN_KV_Q4_0}
 CHAT_STYLES = ("none", "template", "chatml", "llama3", "mistral", "phi3", "rwkv")
@@ -152,15 +153,13 @@ cdef class ModelBase:
         cdef pn_load_opts opts
         cdef int die_list[PN_MODEL_MAX_DIES]
         cdef int n_dies = 0
-        cdef bytes name = os.fsencode(path)
-        cdef bytes config_name = b"" if config_path is None else os.fsencode(config_path)
-        cdef bytes vocab_name = b"" if vocab_path is None else os.fsencode(vocab_path)
+        cdef bytes name = file_name(path)
+        cdef bytes config_name = b"" if config_path is None else file_name(config_path)
+        cdef bytes vocab_name = b"" if vocab_path is None else file_name(vocab_path)
         self.lock = threading.Lock()
         self.states = weakref.WeakSet()
         opts.config_path = NULL
         opts.vocab_path = NULL
-        if b"\0" in name + config_name + vocab_name:
-            raise ValueError(f"path {path!r} holds a NUL character")
         if config_path is not None:
             opts.config_path = config_name
         if vocab_path is not None:

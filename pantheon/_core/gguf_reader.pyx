@@ -11,12 +11,12 @@ import numpy as np
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport strlen
 
 from pantheon._core.ggml_types cimport ggml_type
 from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_kv, gguf_open, gguf_tensor, gguf_value
 from pantheon._core.gguf_shard cimport tensor_bytes
 from pantheon._core.gguf_values cimport path_of
+from pantheon._core.name_index cimport name_bytes, name_text
 from pantheon._core.types cimport tm_tensor
 
 TensorInfo = namedtuple("TensorInfo", "name type shape nbytes part offset")
@@ -62,7 +62,7 @@ class Metadata(Mapping):
         cdef const gguf_kv *kv = NULL
         cdef bytes name
         if isinstance(key, str) and "\0" not in key:
-            name = key.encode("utf-8", "surrogatepass")
+            name = name_bytes(key)
             kv = gguf_find(f, name)
         if kv == NULL:
             raise KeyError(key)
@@ -71,7 +71,7 @@ class Metadata(Mapping):
     def __contains__(self, key):
         cdef GGUFFile file = self._file
         cdef gguf_file *f = file.file()
-        return isinstance(key, str) and "\0" not in key and gguf_find(f, key.encode("utf-8", "surrogatepass")) != NULL
+        return isinstance(key, str) and "\0" not in key and gguf_find(f, name_bytes(key)) != NULL
 
     def __iter__(self):
         cdef GGUFFile file = self._file
@@ -99,7 +99,7 @@ cdef object info_of(const gguf_file *f, const tm_tensor *t):
     cdef int part = 0
     while not (f.maps[part].data <= data < f.maps[part].data + f.maps[part].size):
         part += 1                        # each tensor lies in one of the mappings: checked at load
-    return TensorInfo(t.name[:strlen(t.name)].decode("utf-8"), (<bytes> ggml_type(t.type).name).decode("ascii"),
+    return TensorInfo(name_text(t.name), (<bytes> ggml_type(t.type).name).decode("ascii"),
                       shape_of(t), tensor_bytes(t), part, data - f.maps[part].data)
 
 
@@ -178,7 +178,7 @@ cdef class GGUFFile:
         cdef tm_tensor *t = NULL
         cdef TensorBytes data = TensorBytes.__new__(TensorBytes)
         if "\0" not in name:
-            t = gguf_tensor(f, name.encode("utf-8", "surrogatepass"))
+            t = gguf_tensor(f, name_bytes(name))
         if t == NULL:
             raise KeyError(name)
         data.handle = self.handle

@@ -17,7 +17,7 @@ from posix.stat cimport fstat, struct_stat
 from posix.types cimport off_t
 from posix.unistd cimport close
 
-from pantheon.regular_file import open_regular
+from pantheon.regular_file import file_name, open_regular
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -114,7 +114,7 @@ cdef int fill(pn_mapping *m, int fd, str mode, str path) except -1:
 
 
 cdef pn_mapping *pn_mapping_open(str path) except NULL:
-    cdef bytes name = os.fsencode(path)
+    cdef bytes name = file_name(path)
     cdef str mode = mode_of_environment()
     cdef pn_mapping *m
     cdef struct_stat info

@@ -57,6 +57,21 @@ cdef extern from *:
     void pn_name_key(uint64_t *key) noexcept nogil
 
 
+# GIL. A name as the file's bytes and as str. Names come from JSON too, where half a surrogate pair is a character: each
+# str has bytes of its own and the way back, so that what a directory lists can be looked up.
+cdef inline bytes name_bytes(str name):
+    return name.encode("utf-8", "surrogatepass")
+
+
+cdef inline str name_text(const char *name):
+    return (<bytes>name).decode("utf-8", "surrogatepass")
+
+
+# GIL. The same in a message: one line, of characters that can be printed.
+cdef inline str name_shown(str name):
+    return repr(name[:200])[1:-1]
+
+
 cdef struct name_slot:
     const char *name                     # (len,) borrowed; NULL: the slot is free
     size_t len

@@ -16,7 +16,14 @@ from libc.string cimport memcpy, memset, strlen
 from pantheon._core.bounded_json cimport json_file, json_parse
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_F64, PN_I8, PN_I16, PN_I32, PN_I64
 from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mapping_open
-from pantheon._core.name_index cimport name_index, name_index_add, name_index_find, name_index_free
+from pantheon._core.name_index cimport (
+    name_bytes,
+    name_index,
+    name_index_add,
+    name_index_find,
+    name_index_free,
+    name_text,
+)
 from pantheon._core.types cimport tm_tensor
 
 cdef enum:
@@ -86,7 +93,7 @@ cdef int fill_tensor(tm_tensor *t, str path, str name, dict info, const uint8_t 
 
 cdef int add_name(safetensors_file *f, str path, str name) except -1:
     """Owns and indexes the name of tensor n_tensors."""
-    cdef bytes text = name.encode("utf-8", "surrogatepass")
+    cdef bytes text = name_bytes(name)
     cdef size_t n = len(text)
     cdef char *copy
     cdef int added
@@ -281,8 +288,7 @@ cdef object info_of(const safetensors_file *f, int64_t i):
     dims = [t.ne[3], t.ne[2], t.ne[1], t.ne[0]]
     while len(dims) > 1 and dims[0] == 1:
         dims.pop(0)
-    return TensorInfo((<bytes>f.names[i]).decode("utf-8", "surrogatepass"), DTYPE_NAMES[t.type], tuple(dims),
-                      t.nb[3] * <size_t>t.ne[3])
+    return TensorInfo(name_text(f.names[i]), DTYPE_NAMES[t.type], tuple(dims), t.nb[3] * <size_t>t.ne[3])
 
 
 cdef class SafetensorsFile:
@@ -329,7 +335,7 @@ cdef class SafetensorsFile:
         """(nbytes,) read-only uint8 array over the tensor's bytes in the file; KeyError when there is none."""
         cdef safetensors_file *f = self.file()
         cdef _Bytes data = _Bytes.__new__(_Bytes)
-        cdef bytes text = name.encode("utf-8", "surrogatepass")
+        cdef bytes text = name_bytes(name)
         data.t = NULL if b"\0" in text else safetensors_tensor(f, text)
         if data.t == NULL:
             raise KeyError(name)

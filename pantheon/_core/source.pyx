@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from pantheon._core.gguf cimport gguf_file, gguf_tensor
+from pantheon._core.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.types cimport tm_tensor
 
@@ -77,7 +78,7 @@ BARE = ("ffn_gate_up_exps", "ffn_down_exps", "ssm_a", "ssm_dt")
 
 # Tensors that no reader needs: rotation tables, and ranges of activations for quantisers that keep them fixed.
 LEFT_OVER = re.compile(r"(.*\.)?(attn_rot_embd|rope\.freqs|rotary_emb\.inv_freq)(\.weight)?|.*\.input_scale")
-BLOCK = re.compile(r"(?:blk|(?:.*\.)?layers)\.(\d+)\.")
+BLOCK = re.compile(r"(?:blk|(?:.*\.)?layers)\.([0-9]+)\.")
 
 # What may stand before the names of a text model: the usual, inside multimodal models (new and old), saved without
 # its head.
@@ -133,13 +134,13 @@ cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
     if s.asked != NULL:
         (<set>s.asked).add(name)
     if s.gguf != NULL:
-        return gguf_tensor(s.gguf, name.encode())
+        return gguf_tensor(s.gguf, name_bytes(name))
     if s.tied and name.startswith("output."):
         return NULL
     for parts in NAMES[<int>s.names]:
         theirs = hf_name(s, name, parts)
         if theirs is not None:
-            t = safetensors_tensor(s.safetensors, theirs.encode())
+            t = safetensors_tensor(s.safetensors, name_bytes(theirs))
             if t != NULL:
                 return t
     return NULL
@@ -191,13 +192,12 @@ cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blo
     expected = expected_names(s)
     for i in range(n):
         t = &s.gguf.tensors[i] if s.gguf != NULL else &s.safetensors.tensors[i]
-        name = ((<bytes>(<const char *>t.name)) if s.gguf != NULL else <bytes>s.safetensors.names[i]).decode(
-            "utf-8", "replace")
+        name = name_text(<const char *>t.name if s.gguf != NULL else <const char *>s.safetensors.names[i])
         if name in expected or LEFT_OVER.fullmatch(name) or elsewhere(s, name):
             continue
         match = BLOCK.match(name)
         if match is not None and len(match[1]) < 6 and n_layer <= int(match[1]) < n_blocks:
             continue
-        raise ValueError(f"{path}: tensor {name[:200]} of shape {shape_text(t)} is in the file, but not in the model; "
-                         f"{expected_text(name, expected, n_layer)}")
+        raise ValueError(f"{path}: tensor {name_shown(name)} of shape {shape_text(t)} is in the file, but not in the "
+                         f"model; {expected_text(name, expected, n_layer)}")
     return 0

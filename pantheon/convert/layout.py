@@ -172,8 +172,9 @@ class Layout:
         extra = [name for name in self.source if name not in self._used and not _IGNORED.search(name)
                  and not name.startswith(_VISION)]
         if extra:
-            raise ValueError(f"{self.folder}: tensor {extra[0]} of shape {_text(self.source[extra[0]].shape)} is none "
-                             f"that a {self.h.model_class} of {self.h.n_layer} layers has by {self.h.path}"
+            shape = _text(self.source[extra[0]].shape)
+            raise ValueError(f"{self.folder}: tensor {extra[0][:200]!r} of shape {shape} is none that a "
+                             f"{self.h.model_class} of {self.h.n_layer} layers has by {self.h.path}"
                              + (f" (nor {len(extra) - 1} others)" if len(extra) > 1 else ""))
 
 

@@ -38,6 +38,7 @@ from pantheon._core.config cimport config_validate
 from pantheon._core.gguf cimport gguf_file
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.linear cimport group_add, pn_group
+from pantheon._core.name_index cimport name_shown
 from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.safetensors cimport safetensors_file
@@ -65,13 +66,13 @@ LORA_NAMES = {RX_LORA_W: "w", RX_LORA_A: "a", RX_LORA_G: "g", RX_LORA_V: "v"}
 
 cdef int count_blocks(RwkvTensors f, str kind) except -1:
     """How many blocks have names that start with kind and a number; the numbers must be 0, 1, 2, ..."""
-    pattern = re.compile(re.escape(kind) + r"\.(\d+)\.")
+    pattern = re.compile(re.escape(kind) + r"\.([0-9]+)\.")
     numbers = set()
     for name in f.names():
         match = pattern.match(name)
         if match:
             if len(match[1]) > 4:
-                raise ValueError(f"{f.path}: tensor {name[:200]} has an impossible block number")
+                raise ValueError(f"{f.path}: tensor {name_shown(name)} has an impossible block number")
             numbers.add(int(match[1]))
     if len(numbers) > 1024:
         raise ValueError(f"{f.path}: {len(numbers)} blocks, more than 1024")

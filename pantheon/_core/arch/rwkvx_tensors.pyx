@@ -8,6 +8,7 @@ from libc.string cimport memcpy, memset
 
 from pantheon._core.gguf cimport gguf_tensor
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_Q8_0, pn_kernels, pn_kernels_active
+from pantheon._core.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
 from pantheon._core.safetensors cimport safetensors_tensor
 from pantheon._core.source cimport shape_text
@@ -49,12 +50,11 @@ cdef class RwkvTensors:
     cdef list names(self):
         cdef int64_t i
         if self.gguf != NULL:
-            return [(<bytes>(<const char *>self.gguf.tensors[i].name)).decode("utf-8", "replace")
-                    for i in range(self.gguf.n_tensors)]
-        return [(<bytes>self.f.names[i]).decode("utf-8", "replace") for i in range(self.f.n_tensors)]
+            return [name_text(self.gguf.tensors[i].name) for i in range(self.gguf.n_tensors)]
+        return [name_text(self.f.names[i]) for i in range(self.f.n_tensors)]
 
     cdef tm_tensor *lookup(self, str full_name) except? NULL:
-        cdef bytes name = full_name.encode()
+        cdef bytes name = name_bytes(full_name)
         return gguf_tensor(self.gguf, name) if self.gguf != NULL else safetensors_tensor(self.f, name)
 
     cdef bint has(self, str full_name) except -1:
@@ -86,8 +86,8 @@ cdef class RwkvTensors:
             expected = sorted([other[len(part):] for other in self.asked if other.startswith(part)
                                and (part or not re.search(r"\d", other))])
             where = f"in {part.rstrip('.')}" if part else "outside of the blocks"
-            raise ValueError(f"{self.path}: tensor {name[:200]} of shape {shape_text(self.lookup(name))} is in the "
-                             f"file, but not in the model; expected {where}: {', '.join(expected)}")
+            raise ValueError(f"{self.path}: tensor {name_shown(name)} of shape {shape_text(self.lookup(name))} is in "
+                             f"the file, but not in the model; expected {where}: {', '.join(expected)}")
         return 0
 
     cdef tuple shape2(self, str name, str wanted):
