@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,14 +38,16 @@ class Chunk(NamedTuple):
     finish_reason: str | None    # None; at the end "stop" (end of generation or a stop string) or "length"
 
 
-def prompt_tokens(model: Model, prompt: Prompt) -> list[int]:
-    """Token ids of a prompt: a str (BOS as the model wants), a list of chat messages (through the model's template), or
-    token ids, which are taken as they are."""
-    if isinstance(prompt, str):
-        return model.tokenizer.encode(prompt)
-    items: list[Any] = list(prompt)
-    if items and all(isinstance(item, dict) for item in items):
-        return model.tokenizer.encode_chat(model.chat_template.render(items))
+def prompt_tokens(model: Model, prompt: Prompt, arguments: Mapping[str, Any] | None = None) -> list[int]:
+    """Token ids of a prompt: a str (BOS as the model wants), a list of chat messages (through the model's template,
+    which gets arguments), or token ids, which are taken as they are."""
+    items: Any = prompt if isinstance(prompt, str) else list(prompt)
+    if items and not isinstance(items, str) and all(isinstance(item, dict) for item in items):
+        return model.tokenizer.encode_chat(model.chat_template.render(items, **(arguments or {})))
+    if arguments:
+        raise ValueError(f"{next(iter(arguments))}: only chat messages go through a template, the prompt is none")
+    if isinstance(items, str):
+        return model.tokenizer.encode(items)
     return [_token_id(item, model.n_vocab) for item in items]
 
 
@@ -58,9 +60,23 @@ def _token_id(item: Any, n_vocab: int) -> int:
     return token
 
 
+def template_arguments(template_args: Mapping[str, Any] | None, **own: Any) -> dict[str, Any]:
+    """The keywords of ChatTemplate.render: template_args, and own but for None and False."""
+    if template_args is None:
+        template_args = {}
+    if not isinstance(template_args, Mapping) or not all(isinstance(name, str) for name in template_args):
+        raise TypeError("template_args must be a mapping of names to values")
+    arguments = {name: value for name, value in own.items() if value is not None and value is not False}
+    for name in template_args:
+        if name in ("self", "messages") or name in arguments:
+            raise ValueError(f"template_args: {name!r} is given otherwise")
+    return {**template_args, **arguments}
+
+
 def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
-             stop: str | Iterable[str] = (), state: State | None = None, logprobs: bool = False,
-             timeout: float = 0.0) -> Generation:
+             stop: str | Iterable[str] = (), state: State | None = None, logprobs: bool = False, timeout: float = 0.0,
+             tools: Sequence[Mapping[str, Any]] | None = None, documents: Sequence[Mapping[str, Any]] | None = None,
+             continue_last: bool | str = False, template_args: Mapping[str, Any] | None = None) -> Generation:
     """Generates the continuation of prompt: an iterator of Chunk, the last with its finish_reason.
 
     prompt      str, chat messages ({"role": ..., "content": ...}), or token ids; not empty
@@ -72,6 +88,11 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
                 one. Afterwards it holds the prompt and the answer but for its last token
     logprobs    whether to compute Chunk.logprob
     timeout     seconds to wait for running requests to end when the prompt does not fit beside them
+
+    For chat messages only (see ChatTemplate.render):
+    tools, documents  JSON objects that the template shows to the model
+    continue_last     the answer goes on with the last message, whose text stands open, in place of a new one
+    template_args     what else the template takes, such as {"enable_thinking": False}
 
     The memory of the whole request is reserved before any work, and given back when it ends in whatever way. An answer
     that does not fit in full is shorter: its verdict says CAPPED, a warning is logged, it ends with "length".
@@ -91,7 +112,8 @@ def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None,
         raise ValueError("state is closed" if state.closed else "state is one of another model")
     items: Any = prompt if isinstance(prompt, str) else list(prompt)
     chat = len(items) > 0 and isinstance(items[0], dict)
-    ids = prompt_tokens(model, items)
+    ids = prompt_tokens(model, items, template_arguments(
+        template_args, tools=tools, documents=documents, continue_last=continue_last))
     if not ids:
         raise ValueError("prompt: there are no tokens in it")
     if max_tokens is not None:

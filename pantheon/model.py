@@ -109,8 +109,7 @@ class Model(ModelBase):
 
     @property
     def chat_template(self) -> ChatTemplate:
-        """The compiled chat template, the file's or that of the style its vocabulary shows; TemplateError without
-        one."""
+        """The file's chat template, or that of the style its vocabulary shows; TemplateError without one."""
         from pantheon.text.chat import ChatTemplate
 
         tokenizer = self.tokenizer
@@ -125,12 +124,15 @@ class Model(ModelBase):
 
     def generate(self, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
                  stop: str | Iterable[str] = (), state: State | None = None, logprobs: bool = False,
-                 timeout: float = 0.0) -> Generation:
+                 timeout: float = 0.0, tools: Sequence[Mapping[str, Any]] | None = None,
+                 documents: Sequence[Mapping[str, Any]] | None = None, continue_last: bool | str = False,
+                 template_args: Mapping[str, Any] | None = None) -> Generation:
         """Iterator of Chunk: the continuation of prompt, one chunk per token. See pantheon.generate.generate."""
         from pantheon.generate import generate
 
         return generate(self, prompt, params, max_tokens=max_tokens, stop=stop, state=state, logprobs=logprobs,
-                        timeout=timeout)
+                        timeout=timeout, tools=tools, documents=documents, continue_last=continue_last,
+                        template_args=template_args)
 
     def cost(self, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None) -> admission.Cost:
         """What one sequence takes, in bytes, before anything is allocated for it.

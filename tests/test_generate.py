@@ -267,6 +267,55 @@ def test_messages_go_through_the_template(default_model):
     assert "Paris" in answer
 
 
+CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c"}]
+
+
+@pytest.fixture
+def templated(model):
+    """The model with templates that show what they are given."""
+    model.tokenizer.chat_templates = {
+        "default": "{% for m in messages %}{{ m.content }} | {% endfor %}{{ x }}{{ add_generation_prompt }}",
+        "tool_use": "T{% for x in (tools or []) + (documents or []) %}{{ x.name }}{{ x.title }}{% endfor %}",
+    }
+    return model
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    ({}, "a | b c | True"),
+    ({"template_args": {"x": [1]}}, "a | b c | [1]True"),
+    ({"template_args": {"x": 1, "add_generation_prompt": False}}, "a | b c | 1False"),
+    ({"tools": [{"name": "f"}], "documents": [{"title": "t"}]}, "Tft"),
+    ({"template_args": {"template": "tool_use"}}, "T"),
+    ({"continue_last": True}, "a | b c"),
+])
+def test_arguments_of_the_template(templated, monkeypatch, arguments, text):
+    fed = []
+    monkeypatch.setattr(templated.tokenizer, "encode_chat", lambda segments: fed.append(
+        "".join(s.text for s in segments)) or PROMPT)
+    list(templated.generate(CHAT, GREEDY, max_tokens=1, **arguments))
+    assert fed == [text]
+
+
+@pytest.mark.parametrize(("prompt", "arguments", "error", "match"), [
+    (PROMPT, {"tools": []}, ValueError, "tools: only chat messages"),
+    ("text", {"continue_last": True}, ValueError, "continue_last: only chat messages"),
+    (CHAT, {"template_args": [1]}, TypeError, "template_args"),
+    (CHAT, {"template_args": {1: 2}}, TypeError, "template_args"),
+    (CHAT, {"template_args": {"messages": []}}, ValueError, "template_args: 'messages'"),
+    (CHAT, {"template_args": {"self": 1}}, ValueError, "template_args: 'self'"),
+    (CHAT, {"tools": [], "template_args": {"tools": []}}, ValueError, "template_args: 'tools'"),
+    (CHAT, {"continue_last": True, "tools": []}, ValueError, "continue_last: the template does not show"),
+    (CHAT, {"continue_last": True, "template_args": {"add_generation_prompt": True}}, ValueError, "exclude each other"),
+    (CHAT, {"continue_last": "reasoning"}, ValueError, "continue_last: the last message has no text in 'reasoning'"),
+    (CHAT, {"template_args": {"template": "rag"}}, ValueError, "no chat template 'rag', but default, tool_use"),
+    (CHAT, {"template_args": {"x": object()}}, TypeError, "x: object is not plain data"),
+])
+def test_wrong_arguments_of_the_template(templated, prompt, arguments, error, match):
+    with pytest.raises(error, match=match):
+        templated.generate(prompt, GREEDY, **arguments)
+    assert not templated.open_states()
+
+
 def test_an_answer_that_is_dropped_frees_its_state(model):
     chunks = model.generate(PROMPT, GREEDY, max_tokens=50)
     next(chunks)

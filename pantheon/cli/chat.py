@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL",
                         help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
                              "model, fetched on first use)")
-    parser.add_argument("--system", metavar="TEXT", help="system message")
+    options.add_template_arguments(parser)
     options.add_generation_arguments(parser, MAX_TOKENS)
     options.add_sampling_arguments(parser)
     options.add_engine_arguments(parser)
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from pantheon.cli.session import Session
 
     with options.load(args.model, args.threads) as model:
-        encoder = PromptEncoder(model)
+        encoder = PromptEncoder(model, options.template_arguments(args))
         if not encoder.has_template:
             raise UsageError(f"{model.path} has no chat template; `pantheon run --raw` continues a text")
         with Session(model, args.ctx, args.kv) as session:
@@ -64,15 +64,17 @@ class Conversation:
     def say(self, text: str) -> None:
         """One turn: writes the answer as it comes. Ctrl-C ends it; what was said by then stays in the conversation."""
         messages = [*self.messages, {"role": "user", "content": text}]
-        tokens = self.encoder.chat(messages)
+        tokens = self.encoder.chat(messages, self.args.answer_start)
+        start = self.args.answer_start or ""
         said: list[str] = []
         interrupted = False
         chunks = self.session.answer(tokens, self.params, self.args.max_tokens, self.args.stop)
         try:
             with closing(chunks):
                 for chunk in chunks:
-                    said.append(chunk.text)
-                    terminal.write(chunk.text)
+                    said.append(start + chunk.text)
+                    start = ""
+                    terminal.write(said[-1])
         except KeyboardInterrupt:
             interrupted = True
         finally:

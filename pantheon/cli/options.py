@@ -1,5 +1,6 @@
 """Arguments that several commands share, and what they become: a loaded model, a state, sampling parameters."""
 import argparse
+import json
 import math
 import os
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pantheon import hub
 from pantheon.cli import terminal
 from pantheon.cli.errors import UsageError
+from pantheon.regular_file import read_regular
 
 if TYPE_CHECKING:
     import pantheon
@@ -73,6 +75,43 @@ def add_generation_arguments(parser: argparse.ArgumentParser, max_tokens: int) -
     group.add_argument("-q", "--quiet", action="store_true", help="no line of statistics on stderr")
 
 
+_MAX_JSON_BYTES = 16 << 20
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise argparse.ArgumentTypeError(f"{where}: not JSON: {e}"[:500]) from None
+
+
+def _template_arg(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (equals and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not NAME=JSON")
+    return name, _json(value, f"{name} (a text needs quotes: {name}='\"...\"')")
+
+
+def _json_list(path: str) -> list[Any]:
+    try:
+        value = _json(read_regular(path, _MAX_JSON_BYTES).decode("utf-8"), path)
+    except (OSError, ValueError) as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+    if not isinstance(value, list):
+        raise argparse.ArgumentTypeError(f"{path}: not a JSON list")
+    return value
+
+
+def add_template_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("chat template")
+    group.add_argument("--system", metavar="TEXT", help="system message")
+    group.add_argument("--answer-start", metavar="TEXT", help="what the answer begins with; the model goes on there")
+    group.add_argument("--tools", type=_json_list, metavar="FILE", help="JSON list of the tools the model may call")
+    group.add_argument("--documents", type=_json_list, metavar="FILE", help="JSON list of documents to answer from")
+    group.add_argument("--template-arg", type=_template_arg, action="append", default=[], metavar="NAME=JSON",
+                       help="a variable of the template, such as enable_thinking=false; may be given several times")
+
+
 # (option, argument of SamplingParams, type, help). Any option of _DRAWING makes the run draw at random, with the
 # defaults of SamplingParams for options that are not given; without one the most likely token is taken.
 _DRAWING = (
@@ -120,6 +159,17 @@ def sampling(args: argparse.Namespace) -> "pantheon.SamplingParams":
     import pantheon
 
     return pantheon.SamplingParams(**sampling_fields(args))
+
+
+def template_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of ChatTemplate.render that the command line gives."""
+    named = {"tools": args.tools, "documents": args.documents}
+    given = {name: value for name, value in named.items() if value is not None}
+    for name, value in args.template_arg:
+        if name in given or name in ("self", "messages", "continue_last"):
+            raise UsageError(f"argument --template-arg: {name} is given otherwise")
+        given[name] = value
+    return given
 
 
 def known_model(model: str | None) -> hub.KnownModel | None:

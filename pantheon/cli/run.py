@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "model, fetched on first use), then the "
                              "prompt; - reads the prompt from stdin")
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
-    parser.add_argument("--system", metavar="TEXT", help="system message")
+    options.add_template_arguments(parser)
     options.add_generation_arguments(parser, MAX_TOKENS)
     options.add_sampling_arguments(parser)
     options.add_engine_arguments(parser)
@@ -29,18 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     model_name, prompt = _model_and_prompt(args.model_and_prompt)
-    if args.raw and args.system is not None:
-        raise UsageError("--system belongs to the chat template, which --raw leaves out")
+    of_template = _of_template(args)
+    if args.raw and of_template:
+        raise UsageError(f"{of_template} belongs to the chat template, which --raw leaves out")
     from pantheon.cli.session import Session
 
     with options.load(model_name, args.threads) as model, Session(model, args.ctx, args.kv) as session:
         tokens = _tokens(model, model_name, prompt, args)
         at_line_start = True
+        start = args.answer_start or ""
         try:
             for chunk in session.answer(tokens, options.sampling(args), args.max_tokens, args.stop):
-                if chunk.text:
-                    terminal.write(chunk.text)
-                    at_line_start = chunk.text.endswith("\n")
+                if text := start + chunk.text:
+                    terminal.write(text)
+                    at_line_start = text.endswith("\n")
+                    start = ""
         finally:
             if not at_line_start:
                 terminal.write("\n")
@@ -56,12 +59,20 @@ def _tokens(model: "pantheon.Model", model_name: str | None, prompt: str, args: 
     """The prompt as token ids: in the model's chat template; as it is with --raw and for a model that has none."""
     from pantheon.cli.prompt import PromptEncoder
 
-    encoder = PromptEncoder(model)
+    encoder = PromptEncoder(model, options.template_arguments(args))
     if args.raw or not encoder.has_template:
-        if args.system is not None:
-            raise UsageError(f"{model.path} has no chat template, so there is no place for --system")
+        if of_template := _of_template(args):
+            raise UsageError(f"{model.path} has no chat template, so there is no place for {of_template}")
         return encoder.text(prompt)
-    return encoder.chat([*options.system_messages(args.system, model_name), {"role": "user", "content": prompt}])
+    messages = [*options.system_messages(args.system, model_name), {"role": "user", "content": prompt}]
+    return encoder.chat(messages, args.answer_start)
+
+
+def _of_template(args: argparse.Namespace) -> str | None:
+    """An option that was given and means nothing without a chat template."""
+    given = {"--system": args.system, "--answer-start": args.answer_start, "--tools": args.tools,
+             "--documents": args.documents, "--template-arg": args.template_arg or None}
+    return next((option for option, value in given.items() if value is not None), None)
 
 
 def _model_and_prompt(words: list[str]) -> tuple[str | None, str]:

@@ -14,13 +14,13 @@ from typing import Any
 from jinja2.exceptions import TemplateSyntaxError
 
 from pantheon.text.budget import Budget, BudgetExceeded
+from pantheon.text.chat_data import OpenEnd, PlainData
 from pantheon.text.chat_styles import STYLES, detect_chat_style
 from pantheon.text.provenance import Segment, segments, template_text
 from pantheon.text.sandbox import SandboxEnvironment
 
 __all__ = ["ChatTemplate", "TemplateError", "detect_chat_style"]
 
-MAX_DATA_DEPTH = 64
 # Flags and widths of the C library's strftime stay out: a width is a way to ask for gigabytes.
 _DATE_DIRECTIVES = re.compile(r"%(?![-]?[A-Za-z%])")
 
@@ -30,25 +30,33 @@ class TemplateError(ValueError):
 
 
 class ChatTemplate:
-    """A compiled chat template; threads may share it.
+    """A model's chat template, or its several ones, compiled when first used; threads may share it.
 
-    source: Jinja2 text as in tokenizer.chat_template, or the name of a built-in style (chatml, llama3, mistral, phi3).
-    bos_token, eos_token: texts the template may write; they count as its own text.
-    seconds, max_output: budget of one rendering; max_output characters come on top of 8 for every character given.
-    Raises TemplateError for a template that does not compile.
+    source: Jinja2 text as in tokenizer.chat_template, or the name of a built-in style (chatml, llama3, mistral, phi3,
+    rwkv), or several of them by name: with tools the one called "tool_use" is used, else "default".
+    bos_token, eos_token, and any other name that ends in _token: texts the template may write; they count as its own
+    text. None: there is no such token, the name is undefined.
+    seconds, max_output: budget of one rendering; max_output characters come on top of 12 for every character given.
+    Raises TemplateError for a default template that does not compile.
     """
 
     def __init__(
         self,
-        source: str,
-        bos_token: str = "",
-        eos_token: str = "",
+        source: str | Mapping[str, str],
+        bos_token: str | None = None,
+        eos_token: str | None = None,
         seconds: float = 5.0,
         max_output: int = 1 << 20,
         now: Callable[[], datetime] = datetime.now,
+        **special_tokens: str | None,
     ):
-        self.source = STYLES.get(source, source)
-        self._tokens = {"bos_token": template_text(bos_token), "eos_token": template_text(eos_token)}
+        self.sources = {"default": source} if isinstance(source, str) else dict(source)
+        self.sources = {name: STYLES.get(text, text) for name, text in self.sources.items()}
+        tokens = {"bos_token": bos_token, "eos_token": eos_token, **special_tokens}
+        for name in tokens:
+            if not name.endswith("_token"):
+                raise TypeError(f"ChatTemplate: {name!r} is neither an argument nor the name of a token")
+        self._tokens = {name: template_text(text) for name, text in tokens.items() if text is not None}
         self._seconds = seconds
         self._max_output = max_output
         self._now = now
@@ -56,41 +64,55 @@ class ChatTemplate:
         for name, function in (("raise_exception", _raise_exception), ("strftime_now", self._strftime_now)):
             self._environment.functions[name] = function
             self._environment.globals[name] = function
-        try:
-            self._template = self._environment.from_string(self.source)
-        except TemplateSyntaxError as e:
-            raise TemplateError(f"chat template, line {e.lineno}: {e.message}") from None
-        except (Exception, RecursionError) as e:
-            raise TemplateError(f"chat template does not compile: {type(e).__name__}: {e}") from None
+        self._compiled: dict[str, Any] = {}
+        if "default" in self.sources:
+            self._compile("default")
+
+    @property
+    def source(self) -> str | None:
+        """Text of the default template."""
+        return self.sources.get("default")
 
     @classmethod
     def for_tokenizer(cls, tokenizer: Any, **options: Any) -> ChatTemplate:
-        """The file's template, or the built-in style its vocabulary shows. TemplateError if there is neither."""
-        source = tokenizer.chat_template or detect_chat_style(tokenizer.vocab)
+        """The file's templates, or the built-in style its vocabulary shows. TemplateError if there is neither."""
+        source = tokenizer.chat_templates or detect_chat_style(tokenizer.vocab)
         if source is None:
             raise TemplateError("the model has no chat template and its vocabulary shows no known chat style")
-
-        def text(token: int | None) -> str:
-            return "" if token is None else tokenizer.token_texts[token].decode("utf-8", "replace")
-
-        return cls(source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id), **options)
+        return cls(source, **{**tokenizer.special_tokens, **options})
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_last: bool | str = False,
+        template: str | None = None,
         **variables: Any,
     ) -> list[Segment]:
         """Prompt text for messages, as segments to give to Tokenizer.encode_chat.
 
-        Messages, tools, documents and variables are plain data (as from JSON) and count as text from outside; the
-        template gets copies. Raises TemplateError, TypeError or ValueError for data that is not plain.
+        tools, documents       JSON objects, in the form that the model's template expects
+        add_generation_prompt  whether the beginning of an answer follows; None: yes, unless continue_last
+        continue_last          True: the text ends with the last message's content, whose turn stays open; or the name
+                               of the field that is to go on, such as "reasoning_content"
+        template               name of one of several templates, in place of the rule above
+        variables              what else the template takes, such as enable_thinking; they replace special tokens
+
+        All this is plain data (as from JSON) and counts as text from outside; the template gets copies, of messages
+        without the keys whose value is None.
+        Raises TemplateError, TypeError or ValueError for data that is not plain or cannot be continued.
         """
-        data = _PlainData()
+        if continue_last and add_generation_prompt:
+            raise ValueError("continue_last and add_generation_prompt exclude each other")
+        if add_generation_prompt is None:
+            add_generation_prompt = not continue_last
+        compiled = self._compile(self._choose(template, tools is not None))
+        data = PlainData()
+        plain = data.messages(messages)
         given = {
-            "messages": data.copy(list(messages), "messages"),
+            "messages": plain,
             "tools": data.copy(tools, "tools"),
             "documents": data.copy(documents, "documents"),
             "add_generation_prompt": bool(add_generation_prompt),
@@ -98,14 +120,15 @@ class ChatTemplate:
         }
         for name, value in variables.items():
             given[name] = data.copy(value, name)
+        end = OpenEnd(plain, continue_last if isinstance(continue_last, str) else "content") if continue_last else None
         budget = Budget(
             self._seconds,
-            max_output=self._max_output + 8 * data.characters,
+            max_output=self._max_output + 12 * data.characters,
             max_total=16 * self._max_output + 256 * data.characters,  # templates that append make much and keep little
-            max_items=max(1 << 17, 2 * data.items),
+            max_items=max(1 << 17, 2 * data.items + data.characters),
         )
         try:
-            text = self._environment.run(self._template, given, budget)
+            text = self._environment.run(compiled, given, budget)
         except (TemplateError, BudgetExceeded) as e:
             raise TemplateError(str(e)) from None
         except RecursionError:
@@ -114,7 +137,26 @@ class ChatTemplate:
             raise TemplateError("chat template needs too much memory") from None
         except Exception as e:
             raise TemplateError(f"chat template failed: {type(e).__name__}: {e}"[:2000]) from e
-        return segments(text)
+        return segments(text if end is None else end.cut(text))
+
+    def _choose(self, name: str | None, with_tools: bool) -> str:
+        """The name of the template to use."""
+        if name is None:
+            name = "tool_use" if with_tools and "tool_use" in self.sources else "default"
+        if name not in self.sources:
+            known = ", ".join(sorted(self.sources))
+            raise TemplateError(f"the model has no chat template {name!r:.100}, but {known[:500]}: name one of them")
+        return name
+
+    def _compile(self, name: str) -> Any:
+        if name not in self._compiled:
+            try:
+                self._compiled[name] = self._environment.from_string(self.sources[name])
+            except TemplateSyntaxError as e:
+                raise TemplateError(f"chat template, line {e.lineno}: {e.message}") from None
+            except (Exception, RecursionError) as e:
+                raise TemplateError(f"chat template does not compile: {type(e).__name__}: {e}") from None
+        return self._compiled[name]
 
     def _strftime_now(self, format: str) -> str:
         if len(format) > 200 or _DATE_DIRECTIVES.search(format):
@@ -124,34 +166,3 @@ class ChatTemplate:
 
 def _raise_exception(message: Any) -> None:
     raise TemplateError(str(message)[:2000] if isinstance(message, str) else "chat template refused the messages")
-
-
-class _PlainData:
-    """Copies data from outside into str, int, float, bool, None, list and dict, and counts it."""
-
-    def __init__(self) -> None:
-        self.characters = 0
-        self.items = 0
-
-    def copy(self, value: Any, name: str, depth: int = 0) -> Any:
-        if depth > MAX_DATA_DEPTH:
-            raise ValueError(f"{name}: nested more than {MAX_DATA_DEPTH} deep")
-        self.items += 1
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, str):
-            self.characters += len(value)
-            return str.__str__(value) if type(value) is not str else value
-        if isinstance(value, int):
-            return int(value)
-        if isinstance(value, float):
-            return float(value)
-        if isinstance(value, Mapping):
-            if not all(isinstance(k, str) for k in value):
-                raise TypeError(f"{name}: keys must be str")
-            return {
-                self.copy(k, name, depth + 1): self.copy(v, f"{name}.{k}"[:200], depth + 1) for k, v in value.items()
-            }
-        if isinstance(value, (list, tuple)):
-            return [self.copy(v, f"{name}[{i}]", depth + 1) for i, v in enumerate(value)]
-        raise TypeError(f"{name}: {type(value).__name__} is not plain data")

@@ -21,7 +21,7 @@ from pantheon.text.bpe import ByteBPE
 from pantheon.text.spm import ScoredBPE
 from pantheon.text.spm_model import read_spm_model
 from pantheon.text.tokenizer import Tokenizer
-from pantheon.text.vocab import MAX_TOKENS, PREFIX, TokenType, Vocab, byte_value
+from pantheon.text.vocab import MAX_TOKENS, PREFIX, TEMPLATE_KEY, TokenType, Vocab, byte_value
 
 log = logging.getLogger("pantheon")
 
@@ -34,12 +34,15 @@ _BLANKS = " \t\n\v\f\r"
 def load_tokenizer(folder: str, n_vocab: int) -> Tokenizer:
     """The tokenizer of a model folder. n_vocab: width of the logits. ValueError naming the file, or OSError."""
     settings = FolderSettings(Path(folder))
-    if (settings.folder / "tokenizer.json").exists():
-        return HFTokenizer(settings, n_vocab)
     path = settings.folder / "tokenizer.model"
-    if path.exists():
-        return _from_spm(path, settings, n_vocab)
-    raise ValueError(f"{folder}: there is no tokenizer.json and no tokenizer.model")
+    if (settings.folder / "tokenizer.json").exists():
+        tokenizer: Tokenizer = HFTokenizer(settings, n_vocab)
+    elif path.exists():
+        tokenizer = _from_spm(path, settings, n_vocab)
+    else:
+        raise ValueError(f"{folder}: there is no tokenizer.json and no tokenizer.model")
+    tokenizer.special_tokens = settings.special_tokens()
+    return tokenizer
 
 
 class FolderSettings:
@@ -99,10 +102,10 @@ class FolderSettings:
                 found[name] = read_regular(path, _MAX_TEMPLATE_BYTES).decode("utf-8", "replace")
         return found
 
-    def chat_template(self) -> str | None:
-        """The template that is used where none is named."""
-        named = self.chat_templates()
-        return named.get("default", next(iter(named.values()), None))
+    def special_tokens(self) -> dict[str, str]:
+        """Texts by name, as templates know them: bos_token, eos_token, ... and those of this model alone."""
+        texts = {name: self.token_text(name) for name in self.tokenizer if name.endswith("_token")}
+        return {name: text for name, text in texts.items() if text is not None}
 
 
 class _Codec:
@@ -291,7 +294,8 @@ def _metadata(settings: FolderSettings, texts: list[bytes], types: list[int]) ->
         PREFIX + "eos_token_id": find("eos_token"),
         PREFIX + "unknown_token_id": find("unk_token"),
         PREFIX + "padding_token_id": find("pad_token"),
-        "tokenizer.chat_template": settings.chat_template(),
+        **{TEMPLATE_KEY if name == "default" else f"{TEMPLATE_KEY}.{name}": text
+           for name, text in settings.chat_templates().items()},
     }
     if keys[PREFIX + "eos_token_id"] is None and eos:
         keys[PREFIX + "eos_token_id"] = eos[0]

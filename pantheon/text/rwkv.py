@@ -47,12 +47,13 @@ class WorldTokenizer(Tokenizer):
             model="rwkv", pre=None, texts=self._pieces,
             types=[int(TokenType.CONTROL)] + [int(TokenType.NORMAL)] * len(tokens), scores=None, merges=None,
             ids={"eos": END_OF_TEXT}, eog_ids=frozenset((END_OF_TEXT,)), suppressed=frozenset(), add_bos=False,
-            add_eos=False, add_space_prefix=False, chat_template=None, name="RWKV World", n_vocab=n_vocab,
+            add_eos=False, add_space_prefix=False, chat_templates={}, name="RWKV World", n_vocab=n_vocab,
         )  # fmt: skip
         self._special_ids = self.eog_ids = self.vocab.eog_ids
         self.bos_id, self.eos_id = None, END_OF_TEXT
         self.add_bos = self.add_eos = self.add_space_prefix = False
-        self.chat_template = None
+        self.chat_templates: dict[str, str] = {}
+        self.special_tokens: dict[str, str] = {}
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], n_vocab: int) -> WorldTokenizer:

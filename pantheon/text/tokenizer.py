@@ -13,6 +13,10 @@ from pantheon.text.spm import ScoredBPE
 from pantheon.text.vocab import TokenType, Vocab
 
 _CODECS: dict[str, type[ByteBPE] | type[ScoredBPE]] = {"gpt2": ByteBPE, "llama": ScoredBPE}
+_TEMPLATE_NAMES = {
+    "bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "separator": "sep_token", "padding": "pad_token",
+    "mask": "mask_token",
+}  # fmt: skip
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # phi-3 swallows the white space after its specials, except after these
 _PHI3_KEEPS_SPACE = (b"<unk>", b"<s>", b"<|endoftext|>")
@@ -26,6 +30,8 @@ class Tokenizer:
     bos_id, eos_id id or None
     eog_ids        ids that end a generation
     add_bos        whether encode() starts with BOS by default
+    chat_templates the file's chat templates by name, "default" for the one without
+    special_tokens texts of the special tokens that are there, by the names that templates use: bos_token, ...
     chat_stops     texts that end an answer to a chat, where no token does
     """
 
@@ -56,7 +62,12 @@ class Tokenizer:
         self.add_bos = wanted and self.bos_id is not None
         self.add_eos = vocab.add_eos and self.eos_id is not None
         self.add_space_prefix = self._codec.add_space_prefix
-        self.chat_template = vocab.chat_template
+        self.chat_templates = vocab.chat_templates
+        self.special_tokens = {
+            name: vocab.texts[vocab.ids[kind]].decode("utf-8", "replace")
+            for kind, name in _TEMPLATE_NAMES.items()
+            if kind in vocab.ids
+        }
 
     @property
     def token_texts(self) -> list[bytes]:
@@ -65,6 +76,11 @@ class Tokenizer:
     @property
     def n_tokens(self) -> int:
         return self.vocab.n_tokens
+
+    @property
+    def chat_template(self) -> str | None:
+        """The chat template that is used where none is asked for; None without one."""
+        return self.chat_templates.get("default")
 
     @property
     def n_vocab(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 log = logging.getLogger("pantheon")
 
 PREFIX = "tokenizer.ggml."
+TEMPLATE_KEY = "tokenizer.chat_template"
 MAX_TOKENS = 1 << 24
 
 
@@ -74,6 +75,7 @@ class Vocab:
     ids          special ids by name (bos, eos, eot, ...); a missing or out-of-range id is absent
     eog_ids      ids that end a generation
     suppressed   ids whose logit is always -inf
+    chat_templates  Jinja sources by name; the one without a name is "default"
     """
 
     model: str
@@ -88,7 +90,7 @@ class Vocab:
     add_bos: bool | None
     add_eos: bool
     add_space_prefix: bool | None
-    chat_template: str | None
+    chat_templates: dict[str, str]
     name: str
     n_vocab: int
 
@@ -139,7 +141,7 @@ class Vocab:
             add_bos=_flag(metadata, PREFIX + "add_bos_token"),
             add_eos=bool(_flag(metadata, PREFIX + "add_eos_token")),
             add_space_prefix=_flag(metadata, PREFIX + "add_space_prefix"),
-            chat_template=_string(metadata, "tokenizer.chat_template"),
+            chat_templates=_chat_templates(metadata),
             name=_string(metadata, "general.name") or "",
             n_vocab=n_vocab,
         )
@@ -196,6 +198,14 @@ def _string(metadata: Mapping[str, Any], key: str) -> str | None:
     if not isinstance(value, str):
         raise ValueError(f"{key} must be a string, not {type(value).__name__}")
     return value
+
+
+def _chat_templates(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """tokenizer.chat_template, and every tokenizer.chat_template.<name>: tokenizer.chat_templates only repeats them."""
+    keys = {"default": TEMPLATE_KEY}
+    keys |= {key.removeprefix(TEMPLATE_KEY + "."): key for key in metadata if key.startswith(TEMPLATE_KEY + ".")}
+    found = {name: _string(metadata, key) for name, key in keys.items()}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def _flag(metadata: Mapping[str, Any], key: str) -> bool | None:

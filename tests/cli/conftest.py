@@ -21,7 +21,8 @@ class Chunk:
 
 
 class Tokenizer:
-    chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
+    chat_templates = {"default": "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"}
+    special_tokens = {}
     bos_id = eos_id = None
     vocab = SimpleNamespace(model="gpt2", texts=[])
 

@@ -44,6 +44,15 @@ def test_system_message_and_reset(model, talk):
     assert fed(model) == ["<system>S</><user>one</><assistant>", "<system>S</><user>two</><assistant>"]
 
 
+def test_arguments_of_the_template_in_every_turn(capsys, model, talk):
+    model.tokenizer.chat_templates = {"default": (
+        "{{ x }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}")}
+    assert talk(["one", "two"], "--template-arg", "x=[1]", "--answer-start", "So: ") == 0
+    assert fed(model) == ["[1]<user>one</><assistant>So: ", "</><user>two</><assistant>So: "]
+    assert capsys.readouterr().out == "So: Paris.\nSo: Paris.\n"
+
+
 def test_commands(capsys, model, talk):
     assert talk(["/help", "/nonsense", "/etc/passwd, what is it?", "/exit", "never"]) == 0
     assert fed(model) == ["<user>/etc/passwd, what is it?</><assistant>"]
@@ -75,7 +84,7 @@ def test_one_sampler_for_the_conversation(model, talk):
 
 
 def test_model_without_template(capsys, model, talk):
-    model.tokenizer.chat_template = None
+    model.tokenizer.chat_templates = {}
     assert talk(["one"]) == 2
     assert "no chat template" in capsys.readouterr().err
 

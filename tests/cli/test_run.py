@@ -48,6 +48,57 @@ def test_raw_and_system(model):
     assert fed(model) == "<system>Be brief.</><user>Hi</><assistant>"
 
 
+ARGUED = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if not (loop.last and m.role == 'assistant') %}</>"
+          "{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+          "|{{ enable_thinking }}|{{ tools }}|{{ documents }}")
+
+
+def test_arguments_of_the_template(capsys, model, tmp_path):
+    model.tokenizer.chat_templates = {"default": ARGUED, "tool_use": "T" + ARGUED, "rag": "R" + ARGUED}
+    tools, documents = tmp_path / "tools.json", tmp_path / "documents.json"
+    tools.write_text('[{"name": "f"}]')
+    documents.write_text('[{"title": "t"}]')
+    end = "<user>Hi</><assistant>"
+    for options, prompt in (
+        (["--template-arg", "enable_thinking=false"], end + "|False|None|None"),
+        (["--tools", str(tools)], "T" + end + "||[{'name': 'f'}]|None"),
+        (["--documents", str(documents), "--template-arg", 'template="rag"'], "R" + end + "||None|[{'title': 't'}]"),
+        (["--template-arg", 'tools=[]', "--template-arg", 'enable_thinking="é"'], "T" + end + "|é|[]|None"),
+    ):
+        model.calls.clear()
+        assert main(["run", *options, model.path, "Hi"]) == 0
+        assert fed(model) == prompt
+    capsys.readouterr()
+
+
+def test_the_answer_goes_on_from_its_start(capsys, model):
+    model.tokenizer.chat_templates = {"default": ARGUED}
+    assert main(["run", "--answer-start", "In one word: ", model.path, "Hi"]) == 0
+    assert fed(model) == "<user>Hi</><assistant>In one word: "
+    assert capsys.readouterr().out == "In one word: Paris.\n"
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--template-arg", "x"], "'x' is not NAME=JSON"),
+    (["--template-arg", "x=high"], "a text needs quotes"),
+    (["--template-arg", "x=" + "[" * 100000], "not JSON"),
+    (["--template-arg", "messages=[]"], "messages is given otherwise"),
+    (["--template-arg", "x=1", "--template-arg", "x=2"], "x is given otherwise"),
+    (["--tools", "nothing.json"], "nothing.json"),
+    (["--tools", "object.json"], "object.json: not a JSON list"),
+    (["--documents", "broken.json"], "broken.json: not JSON"),
+    (["--raw", "--tools", "tools.json"], "--tools belongs to the chat template"),
+    (["--raw", "--answer-start", "x"], "--answer-start belongs to the chat template"),
+])
+def test_wrong_arguments_of_the_template(capsys, model, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("object", "{}"), ("broken", "["), ("tools", "[]")):
+        (tmp_path / f"{name}.json").write_text(text)
+    assert main(["run", *options, model.path, "Hi"]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
 def test_default_model_gets_its_own_system_message(model, monkeypatch):
     monkeypatch.setattr(hub, "cached", lambda name=None: model.path)
     assert main(["run", "Hi"]) == 0
@@ -61,7 +112,7 @@ def test_default_model_gets_its_own_system_message(model, monkeypatch):
 
 
 def test_model_without_template(capsys, model):
-    model.tokenizer.chat_template = None
+    model.tokenizer.chat_templates = {}
     assert main(["run", model.path, "Once"]) == 0
     assert fed(model) == "Once"
     capsys.readouterr()

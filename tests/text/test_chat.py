@@ -280,6 +280,93 @@ def test_styles_by_vocabulary(style, tokens):
         assert text_of(ChatTemplate.for_tokenizer(own).render([])) == "mine"
 
 
+def chosen(tokenizer, **arguments):
+    return text_of(ChatTemplate.for_tokenizer(tokenizer).render([], **arguments))
+
+
+def test_named_templates_of_a_gguf_file(bpe_metadata, n_vocab):
+    named = {"tokenizer.chat_template": "D", "tokenizer.chat_template.tool_use": "T",
+             "tokenizer.chat_template.rag": "R", "tokenizer.chat_templates": ["tool_use", "rag"]}
+    tokenizer = Tokenizer({**bpe_metadata, **named}, n_vocab)
+    assert (chosen(tokenizer), chosen(tokenizer, tools=TOOLS), chosen(tokenizer, template="rag")) == ("D", "T", "R")
+    del named["tokenizer.chat_template"], named["tokenizer.chat_templates"]
+    tokenizer = Tokenizer({**bpe_metadata, **named}, n_vocab)
+    assert chosen(tokenizer, tools=[]) == "T"
+    with pytest.raises(TemplateError, match="no chat template 'default', but rag, tool_use"):
+        chosen(tokenizer)
+    broken = Tokenizer({**bpe_metadata, "tokenizer.chat_template": "D", "tokenizer.chat_template.tool_use": "{% if"},
+                       n_vocab)
+    assert chosen(broken) == "D"    # one that nobody uses does no harm
+    with pytest.raises(TemplateError, match="line 1"):
+        chosen(broken, tools=TOOLS)
+
+
+def test_special_tokens_reach_the_template(bpe_metadata, n_vocab):
+    shown = "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}|{{ pad_token is defined }}"
+    tokenizer = Tokenizer({**bpe_metadata, "tokenizer.chat_template": shown}, n_vocab)
+    assert chosen(tokenizer) == "<s>|<|im_end|>|||False"
+    tokenizer = Tokenizer({**bpe_metadata, "tokenizer.chat_template": shown, "tokenizer.ggml.padding_token_id": 0,
+                           "tokenizer.ggml.bos_token_id": n_vocab}, n_vocab)
+    assert chosen(tokenizer) == f"|<|im_end|>||{tokenizer.token_texts[0].decode()}|True"
+    segments = ChatTemplate.for_tokenizer(tokenizer).render([])
+    assert all(s.trusted for s in segments if "im_end" in s.text)
+    assert text_of(ChatTemplate("{{ bos_token is defined }}").render([])) == "False"
+    assert text_of(ChatTemplate("{{ image_token }}", image_token="<i>").render([])) == "<i>"
+    with pytest.raises(TypeError, match="'tokens' is neither"):
+        ChatTemplate("", tokens="x")
+
+
+def test_messages_as_templates_know_them():
+    """Keys without a value are absent, reasoning has both its names."""
+    shown = ChatTemplate("{% for m in messages %}{{ m }}{% endfor %}")
+    assert text_of(shown.render([{"role": "assistant", "content": None, "tool_calls": [{"x": None}]}])) == (
+        "{'role': 'assistant', 'tool_calls': [{'x': None}]}")
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        rendered = text_of(ChatTemplate("{{ messages[0].reasoning_content }}{{ messages[0].thinking }}").render(
+            [{"role": "assistant", name: "so"}]))
+        assert rendered == "soso"
+    for wrong in ("text", {"role": "user"}, [1], [["role"]]):
+        with pytest.raises(TypeError, match="messages"):
+            shown.render(wrong)
+
+
+@pytest.mark.parametrize(("source", "content", "rendered"), [
+    ("<{{ messages[-1].content }}> end", "a b ", "<a b "),
+    ("<{{ messages[-1].content | trim }}> end", "a b \n", "<a b"),
+    ("<{{ messages[-1].content | trim }}> end", "", "<"),
+    ("{% for m in messages %}<{{ m.content }}>{% endfor %}", "ok", "<ok><ok"),
+    ("<{{ messages[-1].content[0].text }}>", [{"type": "text", "text": "a"}], "<a"),
+    ("<{{ messages[-1].content }}> end", "CONTINUE_FINAL_MESSAGE_TAG ", "<CONTINUE_FINAL_MESSAGE_TAG "),
+])
+def test_the_last_message_stays_open(source, content, rendered):
+    messages = [{"role": "assistant", "content": content}]
+    if source.startswith("{% for"):
+        messages *= 2
+    segments = ChatTemplate(source).render(messages, continue_last=True)
+    assert text_of(segments) == rendered
+    assert messages[-1]["content"] == content
+    assert not any(s.trusted for s in segments if "a b" in s.text)
+
+
+def test_a_message_that_is_not_shown_whole_cannot_go_on():
+    for source in ("{{ messages[-1].content.split('</think>')[-1] }}", "{{ messages[-1].content | upper }}", ""):
+        with pytest.raises(ValueError, match="as it is"):
+            ChatTemplate(source).render([assistant("<think>x</think>y")], continue_last=True)
+
+
+def test_open_reasoning():
+    source = "{% if messages[0].reasoning_content %}<think>{{ messages[0].reasoning_content }}</think>{% endif %}x"
+    for name in ("reasoning_content", "thinking"):
+        segments = ChatTemplate(source).render([{"role": "assistant", "thinking": "so"}], continue_last=name)
+        assert text_of(segments) == "<think>so"
+    with pytest.raises(ValueError, match="no text in 'content'"):
+        ChatTemplate(source).render([{"role": "assistant", "thinking": "so"}], continue_last=True)
+    with pytest.raises(ValueError, match="no text"):
+        ChatTemplate(source).render([], continue_last=True)
+    with pytest.raises(ValueError, match="exclude"):
+        ChatTemplate(source).render([assistant("a")], continue_last=True, add_generation_prompt=True)
+
+
 STYLE_TEXTS = {
     "chatml": """\
 <|im_start|>system

@@ -156,6 +156,23 @@ def test_chat_with_hostile_content(tmp_path):
         assert (tokenizer.decode(ids[-1:]) == "!") == with_file
 
 
+def test_templates_by_name_and_special_tokens_of_a_folder(tmp_path):
+    folder = write(tmp_path / "m", byte_level(), tokenizer_config={
+        "chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}],
+        "bos_token": {"content": BYTE_BOS}, "pad_token": "<pad>", "unk_token": "<unk>", "image_token": "<img>",
+        "eos_token": None, "add_bos_token": True})
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "rag.jinja").write_text(
+        "{{ pad_token }}|{{ unk_token }}|{{ bos_token }}|{{ image_token }}|{{ eos_token is defined }}")
+    template = ChatTemplate.for_tokenizer(load_tokenizer(folder, 300))
+
+    def text(**arguments):
+        return "".join(s.text for s in template.render([], **arguments))
+
+    assert (text(), text(tools=[]), text(tools=[], template="default")) == ("D", "T", "D")
+    assert text(template="rag") == f"<pad>|<unk>|{BYTE_BOS}|<img>|False"
+
+
 def test_white_space_that_added_tokens_swallow(tmp_path):
     data = byte_level()
     data["added_tokens"][1] |= {"lstrip": True, "rstrip": True}
