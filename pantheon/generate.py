@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, SupportsIndex
 
 import numpy as np
 
 from pantheon import admission
+from pantheon._core.base.turn import Turn
 from pantheon._core.binding import Checkpoint, State
 from pantheon._core.sampler import logprobs as token_logprobs
 from pantheon._core.sampler import sample
 from pantheon._core.sampling_params import SamplingParams
-from pantheon.errors import ContextFullError
+from pantheon.errors import BusyError, ContextFullError
 from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED
 from pantheon.text.dry import default_breaker_ids
 from pantheon.text.stop import StopMatcher
@@ -145,11 +146,20 @@ class Generation(Iterator[Chunk]):
     """
 
     def __init__(self, request: _Request, params: SamplingParams, matcher: StopMatcher, logprobs: bool) -> None:
+        self._turn = Turn("the generation")
         self._request = request
         self._chunks = _answer(request, params, matcher, logprobs)
         self.verdict: Verdict = request.reservation.verdict
 
     def __next__(self) -> Chunk:
+        try:
+            with self._turn:
+                return self._next()
+        finally:
+            if self._request.stopping:   # close came from elsewhere meanwhile, and left the end to this call
+                self.close()
+
+    def _next(self) -> Chunk:
         try:
             chunk = next(self._chunks)
         except StopIteration:
@@ -158,17 +168,33 @@ class Generation(Iterator[Chunk]):
             self._request.close(failed=True)
             raise
         if chunk.finish_reason is not None:
-            self.close()
+            self._finish()
         return chunk
 
     def close(self) -> None:
-        """Ends the request. May be called again."""
+        """Ends the request. May be called again, and from elsewhere while a chunk is being made: then that is the last
+        one, and a prompt is fed no further than its next window."""
+        self._request.stopping = True
+        try:
+            with self._turn:
+                self._finish()
+        except BusyError:                # the running call sees the mark when it has given its turn back
+            pass
+
+    def _finish(self) -> None:
         self._chunks.close()
         self._request.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a generation cannot be copied or pickled: it is one request")
 
     def __del__(self) -> None:
         if hasattr(self, "_chunks"):
             self.close()
+
+
+class _Stopped(Exception):
+    """The request was ended while its prompt was being fed."""
 
 
 class _Request:
@@ -182,6 +208,7 @@ class _Request:
         self.owned = state is None
         self.checkpoints: list[Checkpoint] = []
         self.closed = False
+        self.stopping = False            # nothing more is to be done for it
         n = len(ids)
         n_ctx = _context(model, n, max_tokens) if state is None else state.n_ctx
         room = n_ctx if state is None else n_ctx - state.pos
@@ -221,12 +248,16 @@ class _Request:
             raise
 
     def prefill(self) -> Any:
-        """Feeds what the state does not hold yet, in calls of the planned size: the logits of the last token."""
+        """Feeds what the state does not hold yet, in calls of the planned size: the logits of the last token.
+
+        _Stopped when the request was ended meanwhile."""
         window, n = self.reservation.verdict.prefill_window, len(self.ids)
         first, taken = self.n_kept, 0
         for stop in (*self.marks, n):
             while first < stop:
                 end = min(first + window, stop)
+                if self.stopping:
+                    raise _Stopped
                 logits = self.model.prefill(self.ids[first:end], self.state)
                 self.reservation.progress(self.state.pos, taken)
                 first = end
@@ -247,12 +278,13 @@ class _Request:
         if self.closed:
             return
         self.closed = True
-        if self.cache is not None and not failed and not self.state.closed:
-            self.reservation.release()
-            self.cache.put(self.known[:self.state.pos], self.state, self.checkpoints)
-        else:
-            if self.owned:
+        try:
+            if self.cache is not None and not failed and not self.state.closed:
+                self.reservation.release()
+                self.cache.put(self.known[:self.state.pos], self.state, self.checkpoints)
+            elif self.owned:
                 self.state.close()
+        finally:
             self.reservation.release()
 
 
@@ -289,7 +321,10 @@ def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
     if params.dry_multiplier > 0 and params.dry_breakers is None:
         chain = params.copy(dry_breakers=default_breaker_ids(tokenizer))
     produced = 0
-    logits = request.prefill()
+    try:
+        logits = request.prefill()
+    except _Stopped:
+        return
     if request.max_tokens == 0:
         yield Chunk("", None, None, "length")
         return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from pantheon import admission
+from pantheon._core.base.turn import TurnLock
 from pantheon._core.binding import ModelBase, State
 from pantheon._core.sampling_params import SamplingParams
 from pantheon.config import Config
@@ -51,7 +51,7 @@ def load(path: Path, config_path: str | PathLike[str] | None = None, vocab_path:
 
 
 class Model(ModelBase):
-    """A loaded model; made by pantheon.load. A context manager; close() frees it and closes its states.
+    """A loaded model; made by pantheon.load. A context manager; close() closes it and its states without waiting.
 
     arch           architecture name, as in general.architecture
     config         hyper-parameters, see Config
@@ -74,7 +74,7 @@ class Model(ModelBase):
             self._hf_folder = os.fsdecode(path) if config_path is None else os.path.dirname(os.fsdecode(config_path))
         self._tokenizer: Tokenizer | None = None
         self._template: ChatTemplate | None = None
-        self._text_lock = threading.Lock()
+        self._text_lock = TurnLock("the tokenizer", reentrant=True)
         self.prefix_cache: PrefixCache | None = None
 
     @property

@@ -10,7 +10,6 @@ All caches of the process together are rung 1 of the memory ladder: the least re
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pantheon import admission
 from pantheon._core.admission import touched_bytes
+from pantheon._core.base.turn import TurnLock
+from pantheon._core.base.weak import WeakRegistry
 from pantheon._core.memory import memwatch
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class _Entry:
 
 
 _clock = itertools.count()
-_caches: weakref.WeakSet[PrefixCache] = weakref.WeakSet()
+_caches: WeakRegistry[PrefixCache] = WeakRegistry()
 
 
 class PrefixCache:
@@ -87,14 +88,15 @@ class PrefixCache:
         self.n_ctx = n_ctx
         self._model = weakref.ref(model)
         self._entries: list[_Entry] = []
-        self._lock = threading.RLock()
+        # Reentrant: a generation that is collected while the lock is held gives its state back.
+        self._lock = TurnLock("the prefix cache", reentrant=True)
         _caches.add(self)
 
     @property
     def nbytes(self) -> int:
         """Bytes that idle entries hold."""
         with self._lock:
-            return sum(entry.nbytes for entry in self._entries)
+            return sum(entry.nbytes for entry in tuple(self._entries))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -108,15 +110,14 @@ class PrefixCache:
         prompt = tokens[:-1]
         with self._lock:
             best, shared = None, MIN_SHARED - 1
-            for entry in self._entries:
+            for entry in tuple(self._entries):
                 if entry.state.kv_type != kv_type or entry.state.n_ctx < n_ctx:
                     continue
                 n = common_prefix(entry.tokens, prompt)
                 if n > shared and 2 * n >= len(entry.tokens):
                     best, shared = entry, n
-            if best is None:
+            if best is None or not self._take_out(best):
                 return None
-            self._entries.remove(best)
         if cut_back(best.state, shared, best.checkpoints) == 0:
             best.state.close()
             return None
@@ -124,13 +125,13 @@ class PrefixCache:
 
     def put(self, tokens: Sequence[int], state: State, checkpoints: Iterable[Checkpoint] = ()) -> None:
         """Keeps a state that holds these tokens, or closes it: the state is the cache's from here on."""
-        model = self._model()
-        if model is None or model.closed or state.closed or state.model is not model or len(tokens) != state.pos:
-            state.close()
-            return
         kept = [c for c in checkpoints if c.valid][-MAX_CHECKPOINTS:]
-        nbytes = touched_bytes(state) + sum(c.nbytes for c in kept)
-        if nbytes > self.max_bytes or state.pos < MIN_SHARED:
+        try:
+            fits = state.model is self._model() and len(tokens) == state.pos >= MIN_SHARED
+            nbytes = touched_bytes(state) + sum(c.nbytes for c in kept)
+        except ValueError:               # closed, with its model perhaps, and perhaps just now
+            return
+        if not fits or nbytes > self.max_bytes:
             state.close()
             return
         with self._lock:
@@ -143,27 +144,33 @@ class PrefixCache:
         """Closes the least recently used entries until nbytes are free or none is left; returns the bytes freed."""
         freed = 0
         with self._lock:
-            while freed < nbytes and self._entries:
-                freed += self._drop(min(self._entries, key=lambda entry: entry.used))
+            while freed < nbytes and (entries := tuple(self._entries)):
+                oldest = min(entries, key=lambda entry: entry.used)
+                if self._take_out(oldest):
+                    oldest.state.close()
+                    freed += oldest.nbytes
         return freed
 
     def clear(self) -> None:
         """Closes all entries."""
         self.evict(1 << 62)
 
-    def _drop(self, entry: _Entry) -> int:
-        self._entries.remove(entry)
-        entry.state.close()
-        return entry.nbytes
+    def _take_out(self, entry: _Entry) -> bool:
+        """False when it is gone already: a collected generation may have come in between, under the same lock."""
+        try:
+            self._entries.remove(entry)
+        except ValueError:
+            return False
+        return True
 
     def _oldest(self) -> int | None:
         with self._lock:
-            return min((entry.used for entry in self._entries), default=None)
+            return min((entry.used for entry in tuple(self._entries)), default=None)
 
 
 def idle_bytes() -> int:
     """Bytes that the idle entries of all caches hold."""
-    return sum(cache.nbytes for cache in list(_caches))
+    return sum(cache.nbytes for cache in _caches.alive())
 
 
 def evict_idle(nbytes: int) -> int:
@@ -171,7 +178,7 @@ def evict_idle(nbytes: int) -> int:
     freed."""
     freed = 0
     while freed < nbytes:
-        ages = [(used, cache) for cache in list(_caches) if (used := cache._oldest()) is not None]
+        ages = [(used, cache) for cache in _caches.alive() if (used := cache._oldest()) is not None]
         if not ages:
             break
         freed += min(ages, key=lambda age: age[0])[1].evict(1)

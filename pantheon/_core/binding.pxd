@@ -1,26 +1,24 @@
-# Python classes over the C API. Other Cython code may cimport them to reach the pointers of a Model or State.
-from pantheon._core.types cimport pn_model, pn_state
-
-cdef class ModelHandle:                  # frees the model when the last of model, states and tensor views is gone
-    cdef pn_model *model
+# Python classes over the C API. Other Cython code may cimport them to reach the pointers of a Model or State: through a
+# handle, which the caller holds for as long as it uses them.
+from pantheon._core.handles cimport ModelHandle, StateHandle
+from pantheon._core.types cimport PN_KV_DEFAULT, pn_kv_type
 
 cdef class ModelBase:
     cdef ModelHandle handle              # None after close()
-    cdef readonly object lock            # threading.Lock: one run of this model at a time
-    cdef object states                   # weakref.WeakSet of its open states
+    cdef object states                   # WeakRegistry of its states
     cdef object __weakref__
-    cdef pn_model *ptr(self) except NULL
+    cdef ModelHandle open(self)
 
 cdef class State:
-    cdef ModelHandle handle              # None after close()
+    cdef StateHandle handle              # None after close()
     cdef readonly ModelBase model
-    cdef pn_state *state
-    cdef bint busy                       # a call is running; guarded by the GIL
-    cdef object override                 # backs state.embd_override
-    cdef object checkpoints              # weakref.WeakSet of the valid ones
+    cdef object checkpoints              # WeakRegistry of the valid ones
     cdef object __weakref__
-    cdef pn_state *ptr(self) except NULL
-    cdef pn_state *enter(self, ModelBase model, int n) except NULL
-    cdef pn_state *idle(self) except NULL
+    cdef StateHandle open(self)
+    cdef StateHandle begin(self)
+    cdef StateHandle enter(self, ModelBase model, int n)
+    cdef void shut(self)
     cdef void forget(self, int pos)
-    cdef void release(self) noexcept
+
+# A KV type by its name, None: PN_KV_DEFAULT; ValueError for any other.
+cdef pn_kv_type kv_number(object kv_type) except? PN_KV_DEFAULT

@@ -1,25 +1,27 @@
 """Python classes over the C API: ModelBase, State, Checkpoint.
 
-Lifecycle: a ModelHandle owns the C model; model and states each hold a reference, so nothing dangles whatever the order
-in which they go. close() is idempotent; every use after it raises ValueError. Closing a model closes its states.
+Lifecycle: handles own the C model and states; a call converts its arguments, which may run any code, and then takes
+references to the handles that it uses, so nothing dangles whatever is closed meanwhile. close() never waits: new calls
+raise ValueError, a running one ends with it at its next layer, and the memory goes with the last call. Closing a model
+closes its states.
 
-Threads: a call takes the model's lock, then releases the GIL. A state that is in a call refuses a second one
-(BusyError).
+Threads: a call takes the model's lock, then releases the GIL. A state that is in a call refuses a second one, and a
+model a second one of the same thread, which a signal handler can make (BusyError).
 """
 import os
-import threading
 import weakref
 
 import numpy as np
 
 cimport cython
-from cpython.exc cimport PyErr_Occurred
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
+from pantheon._core.base.arguments cimport between, integer, whole
 from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
     pn_admit_kv_type,
@@ -29,13 +31,10 @@ from pantheon._core.engine cimport (
     pn_forward_step_poll,
     pn_last_error,
     pn_load_on,
-    pn_model_free,
     pn_model_set_threads,
     pn_model_threads,
     pn_prefill,
-    pn_set_interrupt,
     pn_state_bytes,
-    pn_state_free,
     pn_state_kv_type,
     pn_state_n_ctx,
     pn_state_new_ex,
@@ -46,35 +45,30 @@ from pantheon._core.engine cimport (
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
+from pantheon._core.handles cimport ModelHandle, StateHandle, on_main_thread, run_watch, watch_begin, watch_end
+from pantheon._core.logging_bridge cimport raise_from_handlers
 from pantheon._core.report cimport pn_last_error_is_memory
 from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
+    PN_KV_DEFAULT,
     PN_KV_F16,
     PN_KV_F32,
     PN_KV_Q4_0,
     PN_KV_Q8_0,
     PN_MODEL_MAX_DIES,
+    pn_kv_type,
     pn_load_opts,
     pn_model,
     pn_state,
     tm_tensor,
 )
 
-from pantheon.errors import BusyError, ContextFullError
+from pantheon._core.base.weak import WeakRegistry
+from pantheon.errors import ContextFullError
 from pantheon.regular_file import file_name
 
 KV_TYPES = {"f16": PN_KV_F16, "f32": PN_KV_F32, "q8_0": PN_KV_Q8_0, "q4_0": PN_KV_Q4_0}
 CHAT_STYLES = ("none", "template", "chatml", "llama3", "mistral", "phi3", "rwkv")
-
-cdef extern from "Python.h":
-    int PyErr_CheckSignals()
-
-
-cdef bint signalled() noexcept nogil:
-    """Ctrl-C was pressed; the exception is set and raised when the run has returned."""
-    with gil:
-        return PyErr_CheckSignals() != 0
-
 
 cdef object failure():
     """The exception of this thread's last failed run."""
@@ -82,13 +76,23 @@ cdef object failure():
     return MemoryError(text) if pn_last_error_is_memory() else RuntimeError(text)
 
 
-cdef int raise_pending() except -1:
-    return -1 if PyErr_Occurred() != NULL else 0
+cdef int ended(ModelHandle model, StateHandle state, int status) except -1:
+    """Raises what ended a run, if anything did. state None: closing one of its states does not."""
+    raise_from_handlers()
+    model.check()
+    if state is not None:
+        state.check()
+    if status != 0:
+        raise failure()
+    return 0
 
 
-cdef class ModelHandle:
-    def __dealloc__(self):
-        pn_model_free(self.model)
+cdef pn_kv_type kv_number(object kv_type) except? PN_KV_DEFAULT:
+    if kv_type is None:
+        return PN_KV_DEFAULT
+    if not isinstance(kv_type, str) or kv_type not in KV_TYPES:
+        raise ValueError(f"kv_type is {kv_type!r}, not one of {', '.join(KV_TYPES)}")
+    return KV_TYPES[kv_type]
 
 
 @cython.final
@@ -99,51 +103,58 @@ cdef class Checkpoint:
     """
     cdef readonly int pos
     cdef readonly object state           # weak reference
-    cdef void *snapshot                  # (size,) owned; NULL: none is needed, or the checkpoint is no longer valid
-    cdef size_t size
+    cdef bytes snapshot                  # b"": none is needed, or the checkpoint is no longer valid
+    cdef bint ended
     cdef object __weakref__
 
-    def __dealloc__(self):
-        free(self.snapshot)
+    def __init__(self):
+        raise TypeError("checkpoints are made by State.checkpoint")
 
     cdef void drop(self) noexcept:
-        free(self.snapshot)
-        self.snapshot = NULL
-        self.size = 0
+        self.snapshot = b""              # freed when no restore is reading it
+        self.ended = True
 
     @property
     def nbytes(self):
         """Bytes held beyond the state's own; 0 once it is no longer valid."""
-        return self.size
+        return len(self.snapshot) if self.valid else 0
 
     @property
     def valid(self):
-        state = self.state()
-        return state is not None and self in (<State>state).checkpoints
+        if not self.ended and self.state() is None:
+            self.drop()
+        return not self.ended
 
 
-cdef uint32_t token_id(object token, const pn_model *model) except? 0xFFFFFFFF:
-    cdef object value = token.__index__() if hasattr(token, "__index__") else None
-    if value is None or isinstance(token, bool):
-        raise TypeError(f"token must be an integer, not {type(token).__name__}")
-    if not 0 <= value < model.config.n_vocab:
-        raise ValueError(f"token {value} is not in 0..{model.config.n_vocab - 1}")
-    return value
+cdef uint32_t checked_id(long id, const pn_model *model) except? 0xFFFFFFFF:
+    if not 0 <= id < model.config.n_vocab:
+        raise ValueError(f"token {id} is not in 0..{model.config.n_vocab - 1}")
+    return <uint32_t>id
 
 
-cdef object token_ids(object tokens, const pn_model *model):
-    """A contiguous uint32 array of checked ids."""
-    ids = np.asarray(tokens)
+cdef object token_ids(object tokens):
+    """An array of ids that nobody else has, not yet compared with a vocabulary."""
+    ids = np.array(tokens)
     if ids.ndim != 1 or ids.size == 0:
         raise ValueError(f"tokens must be a non-empty sequence of ids, not of shape {ids.shape}")
     if ids.dtype.kind not in "iu":
         raise TypeError(f"tokens must be integers, not {ids.dtype}")
+    if ids.size > 2**31 - 1:
+        raise ValueError(f"{ids.size} tokens are more than a state can hold")
+    return ids
+
+
+cdef uint32_t[::1] checked_ids(object ids, const pn_model *model):
     low, high = ids.min(), ids.max()
     if low < 0 or high >= model.config.n_vocab:
         raise ValueError(f"token {low if low < 0 else high} is not in 0..{model.config.n_vocab - 1}")
-    if ids.size > 2**31 - 1:
-        raise ValueError(f"{ids.size} tokens are more than a state can hold")
-    return np.ascontiguousarray(ids, np.uint32)
+    return ids.astype(np.uint32)
+
+
+cdef object logits_copy(const tm_tensor *out, const pn_model *model):
+    logits = np.empty(model.config.n_vocab, np.float32)
+    memcpy(<void *><size_t>logits.ctypes.data, out.data, model.config.n_vocab * sizeof(float))
+    return logits
 
 
 cdef class ModelBase:
@@ -152,12 +163,12 @@ cdef class ModelBase:
     def __cinit__(self, path, *, config_path=None, vocab_path=None, quantize=False, dies=None, threads=None):
         cdef pn_load_opts opts
         cdef int die_list[PN_MODEL_MAX_DIES]
-        cdef int n_dies = 0
+        cdef int n_dies = 0, n_threads = 0
         cdef bytes name = file_name(path)
         cdef bytes config_name = b"" if config_path is None else file_name(config_path)
         cdef bytes vocab_name = b"" if vocab_path is None else file_name(vocab_path)
-        self.lock = threading.Lock()
-        self.states = weakref.WeakSet()
+        cdef ModelHandle handle = ModelHandle()
+        self.states = WeakRegistry()
         opts.config_path = NULL
         opts.vocab_path = NULL
         if config_path is not None:
@@ -166,33 +177,38 @@ cdef class ModelBase:
             opts.vocab_path = vocab_name
         opts.quantize = bool(quantize)
         if dies is not None:
-            if len(dies) > PN_MODEL_MAX_DIES:
-                raise ValueError(f"dies: {len(dies)} given, at most {PN_MODEL_MAX_DIES} are possible")
-            for die in dies:
-                die_list[n_dies] = die
+            numbers = list(dies)
+            if len(numbers) > PN_MODEL_MAX_DIES:
+                raise ValueError(f"dies: {len(numbers)} given, at most {PN_MODEL_MAX_DIES} are possible")
+            for die in numbers:
+                die_list[n_dies] = <int>integer("dies", die, 0, 2**31 - 1)
                 n_dies += 1
-        if threads is not None and not 1 <= threads <= 256:
-            raise ValueError(f"threads is {threads}, not in 1..256")
-        handle = ModelHandle()
-        (<ModelHandle>handle).model = pn_load_on(name, &opts, die_list if dies is not None else NULL, n_dies)
-        self.handle = handle
         if threads is not None:
-            pn_model_set_threads(self.handle.model, threads)
+            n_threads = <int>integer("threads", threads, 1, 256)
+        handle.model = pn_load_on(name, &opts, die_list if dies is not None else NULL, n_dies)
+        raise_from_handlers()
+        if n_threads > 0:
+            pn_model_set_threads(handle.model, n_threads)
+        self.handle = handle
 
-    cdef pn_model *ptr(self) except NULL:
+    cdef ModelHandle open(self):
+        """A reference for one call."""
         if self.handle is None:
             raise ValueError("the model is closed")
-        return self.handle.model
+        return self.handle
 
     def close(self):
-        """Closes the model and its states; waits for a call in progress. May be called again."""
-        with self.lock:
-            for state in list(self.states):
-                (<State>state).release()
-            self.handle = None
+        """Closes the model and its states, without waiting: new calls raise ValueError, a running one ends with it, and
+        the memory is freed when the last call has ended. May be called again, and from a signal handler."""
+        cdef ModelHandle handle = self.handle
+        self.handle = None
+        if handle is not None:
+            handle.closing = True
+        for state in self.states.alive():
+            (<State>state).shut()
 
     def __enter__(self):
-        self.ptr()
+        self.open()
         return self
 
     def __exit__(self, *error):
@@ -204,81 +220,93 @@ cdef class ModelBase:
 
     @property
     def path(self):
-        return os.fsdecode(<bytes>self.ptr().path)
+        cdef ModelHandle h = self.open()
+        return os.fsdecode(<bytes>h.model.path)
 
     @property
     def arch_name(self):
         """Name of the architecture's registry row."""
-        return pn_arch_name(self.ptr()).decode()
+        cdef ModelHandle h = self.open()
+        return pn_arch_name(h.model).decode()
 
     @property
     def vocab_path(self):
         """World vocabulary that load() was given, or None."""
-        cdef const char *path = pn_rwkvx_vocab_path(self.ptr())
+        cdef ModelHandle h = self.open()
+        cdef const char *path = pn_rwkvx_vocab_path(h.model)
         return os.fsdecode(<bytes>path) if path != NULL else None
 
     @property
     def whole_prompts(self):
         """Whether a prompt must be one prefill, because two give another result than one (RWKV-X in memory mode)."""
-        return pn_rwkvx_whole_prompts(self.ptr())
+        cdef ModelHandle h = self.open()
+        return pn_rwkvx_whole_prompts(h.model)
 
     @property
     def container(self):
         """What the weights are in: "gguf" or "safetensors"."""
-        return "gguf" if (<pn_arch_weights *>self.ptr().weights).gguf != NULL else "safetensors"
+        cdef ModelHandle h = self.open()
+        return "gguf" if (<pn_arch_weights *>h.model.weights).gguf != NULL else "safetensors"
 
     @property
     def n_vocab(self):
         """Logits per token."""
-        return self.ptr().config.n_vocab
+        cdef ModelHandle h = self.open()
+        return h.model.config.n_vocab
 
     @property
     def n_ctx_train(self):
         """Context that the model was trained for."""
-        return self.ptr().config.n_ctx
+        cdef ModelHandle h = self.open()
+        return h.model.config.n_ctx
 
     @property
     def threads(self):
         """Threads that take part in this model's runs, 1..256."""
-        return pn_model_threads(self.ptr())
+        cdef ModelHandle h = self.open()
+        return pn_model_threads(h.model)
 
     @threads.setter
-    def threads(self, int n):
-        if not 1 <= n <= 256:
-            raise ValueError(f"threads is {n}, not in 1..256")
-        with self.lock:
-            pn_model_set_threads(self.ptr(), n)
+    def threads(self, n):
+        cdef int n_threads = <int>integer("threads", n, 1, 256)
+        cdef ModelHandle h = self.open()
+        with h.lock:
+            pn_model_set_threads(h.model, n_threads)
 
     @property
     def chat_style(self):
         """How the file says that chats are written: "template", or a style detected from its vocabulary, or "none"."""
-        return CHAT_STYLES[self.ptr().chat_style]
+        cdef ModelHandle h = self.open()
+        return CHAT_STYLES[h.model.chat_style]
 
     @property
     def dies(self):
         """GPU dies that load() was given, () when none were."""
-        cdef pn_model *model = self.ptr()
-        return tuple([model.gpu_dies[i] for i in range(model.n_gpu_dies)])
+        cdef ModelHandle h = self.open()
+        return tuple([h.model.gpu_dies[i] for i in range(h.model.n_gpu_dies)])
 
     def open_states(self):
         """The states of this model that were not closed."""
-        return [state for state in self.states if not (<State>state).closed]
+        return [state for state in self.states.alive() if not (<State>state).closed]
 
     def config_fields(self):
         """The fields of pn_config as a dict."""
-        return config_dict(&self.ptr().config)
+        cdef ModelHandle h = self.open()
+        return config_dict(&h.model.config)
 
     def gguf(self):
         """The model's file as a GGUFFile; ValueError when it is none."""
-        if (<pn_arch_weights *>self.ptr().weights).gguf == NULL:
+        cdef ModelHandle h = self.open()
+        if (<pn_arch_weights *>h.model.weights).gguf == NULL:
             raise ValueError(f"{self.path}: not a GGUF file")
-        return from_file((<pn_arch_weights *>self.ptr().weights).gguf, self.handle)
+        return from_file((<pn_arch_weights *>h.model.weights).gguf, h)
 
     def safetensors(self):
         """The model's weights as a SafetensorsFile; ValueError when they are in none."""
-        if (<pn_arch_weights *>self.ptr().weights).safetensors == NULL:
+        cdef ModelHandle h = self.open()
+        if (<pn_arch_weights *>h.model.weights).safetensors == NULL:
             raise ValueError(f"{self.path}: no safetensors")
-        return safetensors_view((<pn_arch_weights *>self.ptr().weights).safetensors, self.handle)
+        return safetensors_view((<pn_arch_weights *>h.model.weights).safetensors, h)
 
     def new_state(self, n_ctx=None, kv_type=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
@@ -287,18 +315,20 @@ cdef class ModelBase:
         memory is short (rung 2 of the ladder).
         ValueError naming the argument; MemoryError.
         """
+        cdef long n = 0 if n_ctx is None else whole("n_ctx", n_ctx)
+        cdef pn_kv_type type = kv_number(kv_type)
+        cdef ModelHandle h = self.open()
         cdef State state = State.__new__(State)
-        cdef pn_model *model = self.ptr()
-        if kv_type is not None and kv_type not in KV_TYPES:
-            raise ValueError(f"kv_type is {kv_type!r}, not one of {', '.join(KV_TYPES)}")
-        if n_ctx is not None and not 1 <= n_ctx <= model.config.n_ctx:
-            raise ValueError(f"n_ctx is {n_ctx}, not in 1..{model.config.n_ctx}, the model's own context")
-        state.state = pn_state_new_ex(model, n_ctx or 0,
-                                      KV_TYPES[kv_type] if kv_type is not None else pn_admit_kv_type(model))
-        state.handle = self.handle
+        cdef StateHandle s = StateHandle()
+        if n_ctx is not None:
+            between("n_ctx", n, 1, h.model.config.n_ctx)
+        s.model = h
+        s.state = pn_state_new_ex(h.model, <int>n, pn_admit_kv_type(h.model) if type == PN_KV_DEFAULT else type)
+        state.handle = s
         state.model = self
-        state.checkpoints = weakref.WeakSet()
-        self.states.add(state)
+        self.states.add(state)           # from here on close() reaches it
+        raise_from_handlers()
+        h.check()
         return state
 
     def forward(self, token, State state not None):
@@ -306,112 +336,114 @@ cdef class ModelBase:
 
         ContextFullError when the state is full, BusyError when another thread is using it.
         """
-        cdef pn_model *model = self.ptr()
-        cdef pn_state *s = state.enter(self, 1)
-        cdef tm_tensor *out
-        cdef uint32_t id
+        cdef long id = whole("token", token)
+        cdef ModelHandle h = self.open()
+        cdef StateHandle s = state.enter(self, 1)
+        cdef uint32_t known
+        cdef tm_tensor *out = NULL
         try:
-            id = token_id(token, model)
-            with self.lock:
+            known = checked_id(id, h.model)
+            with h.lock:
+                h.check()
                 with nogil:
-                    out = model.forward(model, id, s)
-            if out == NULL:
-                raise failure()
-            logits = np.empty(model.config.n_vocab, np.float32)
-            memcpy(<void *><size_t>logits.ctypes.data, out.data, model.config.n_vocab * sizeof(float))
-            return logits
+                    out = h.model.forward(h.model, known, s.state)
+            ended(h, s, out == NULL)
+            return logits_copy(out, h.model)
         finally:
-            state.busy = False
+            s.turn.give()
 
     def prefill(self, tokens, State state not None, all_logits=False):
         """Runs tokens (n,) in order: (n_vocab,) float32 logits of the last, or (n, n_vocab) of all.
 
-        The same bits as n single calls of forward. Ctrl-C stops within a layer; the state then stands at its last whole
-        position. Errors as forward.
+        The same bits as n single calls of forward. Ctrl-C and close() stop it within a layer; the state then stands at
+        its last whole position. Errors as forward.
         """
-        cdef pn_model *model = self.ptr()
-        cdef uint32_t[::1] ids = token_ids(tokens, model)
-        cdef int n = <int>ids.shape[0], status
+        cdef object given = token_ids(tokens)
         cdef bint all = bool(all_logits)
-        cdef bint main = threading.current_thread() is threading.main_thread()
-        cdef pn_state *s = state.enter(self, n)
+        cdef bint signals = on_main_thread()
+        cdef ModelHandle h = self.open()
+        cdef uint32_t[::1] ids = checked_ids(given, h.model)
+        cdef int n = <int>ids.shape[0], status = 0
+        cdef StateHandle s = state.enter(self, n)
         cdef float[:, ::1] out
+        cdef run_watch watch
         try:
-            logits = np.empty((n if all else 1, model.config.n_vocab), np.float32)
+            logits = np.empty((n if all else 1, h.model.config.n_vocab), np.float32)
             out = logits
-            with self.lock:
+            with h.lock:
+                s.check()
+                watch_begin(&watch, h, s, signals)
                 with nogil:
-                    if main:             # signals are the main thread's
-                        pn_set_interrupt(signalled)
-                    status = pn_prefill(model, &ids[0], n, s, &out[0, 0], all)
-                    pn_set_interrupt(NULL)
-                raise_pending()          # before any other Python code runs
-            if status != 0:
-                raise failure()
+                    status = pn_prefill(h.model, &ids[0], n, s.state, &out[0, 0], all)
+                watch_end(&watch)        # before any other Python code runs
+            ended(h, s, status)
             return logits if all else logits[0]
         finally:
-            state.busy = False
+            s.turn.give()
 
     def forward_batch(self, tokens, states):
         """Runs tokens[i] in states[i], all different, reading the weights once: (n, n_vocab) float32 logits.
 
         The same bits as forward of each alone. Errors as forward; then no state has moved.
         """
-        cdef pn_model *model = self.ptr()
-        cdef uint32_t[::1] ids = token_ids(tokens, model)
+        cdef object given = token_ids(tokens)
+        cdef list sequences = list(states)
+        cdef ModelHandle h = self.open()
+        cdef uint32_t[::1] ids = checked_ids(given, h.model)
         cdef int n = <int>ids.shape[0], status = 0
         cdef pn_state **pointers
         cdef float[:, ::1] out
+        cdef StateHandle s
         cdef list entered = []
-        states = list(states)
-        if len(states) != n:
-            raise ValueError(f"{n} tokens for {len(states)} states")
-        if len({id(state) for state in states}) != n:
+        cdef run_watch watch
+        if len(sequences) != n:
+            raise ValueError(f"{n} tokens for {len(sequences)} states")
+        if len({id(state) for state in sequences}) != n:
             raise ValueError("states: the same state is given twice")
         pointers = <pn_state **>malloc(n * sizeof(pn_state *))
         if pointers == NULL:
             raise MemoryError()
         try:
-            for i, state in enumerate(states):
-                pointers[i] = (<State?>state).enter(self, 1)
-                entered.append(state)
-            logits = np.empty((n, model.config.n_vocab), np.float32)
+            for i, state in enumerate(sequences):
+                s = (<State?>state).enter(self, 1)
+                entered.append(s)
+                pointers[i] = s.state
+            logits = np.empty((n, h.model.config.n_vocab), np.float32)
             out = logits
-            with self.lock:
+            with h.lock:
+                h.check()
+                watch_begin(&watch, h, None, False)
                 with nogil:
-                    status = pn_forward_batch(model, &ids[0], pointers, n, &out[0, 0])
-            if status != 0:
-                raise failure()
+                    status = pn_forward_batch(h.model, &ids[0], pointers, n, &out[0, 0])
+                watch_end(&watch)
+            ended(h, None, status)
             return logits
         finally:
             free(pointers)
-            for state in entered:
-                (<State>state).busy = False
+            for s in entered:
+                s.turn.give()
 
     def step_begin(self, token, State state not None):
         """Starts one token without waiting: 0, -1 on error, 1 where the model has no such steps (use forward)."""
-        cdef pn_model *model = self.ptr()
-        cdef pn_state *s = state.enter(self, 1)
+        cdef long id = whole("token", token)
+        cdef ModelHandle h = self.open()
+        cdef StateHandle s = state.enter(self, 1)
         try:
-            return pn_forward_step_begin(model, token_id(token, model), s)
+            return pn_forward_step_begin(h.model, checked_id(id, h.model), s.state)
         finally:
-            state.busy = False
+            s.turn.give()
 
     def step_poll(self, State state not None):
         """(1, None) while running, (0, (n_vocab,) logits) when done, (-1, None) on error or where there are no
         steps."""
-        cdef pn_model *model = self.ptr()
-        cdef pn_state *s = state.enter(self, 0)
+        cdef ModelHandle h = self.open()
+        cdef StateHandle s = state.enter(self, 0)
         cdef tm_tensor *out = NULL
         try:
-            status = pn_forward_step_poll(model, s, &out)
-            if status != 0:
-                return status, None
-            logits = np.empty(model.config.n_vocab, np.float32)
-            memcpy(<void *><size_t>logits.ctypes.data, out.data, model.config.n_vocab * sizeof(float))
-            return 0, logits
+            status = pn_forward_step_poll(h.model, s.state, &out)
+            return (status, None) if status != 0 else (0, logits_copy(out, h.model))
         finally:
-            state.busy = False
+            s.turn.give()
 
 
 cdef class State:
@@ -420,49 +452,51 @@ cdef class State:
     close() frees the memory and may be called again; every other use after it raises ValueError.
     """
 
+    def __cinit__(self):
+        self.checkpoints = WeakRegistry()
+
     def __init__(self):
         raise TypeError("states are made by Model.new_state")
 
-    def __dealloc__(self):
-        pn_state_free(self.state)
-
-    cdef pn_state *ptr(self) except NULL:
+    cdef StateHandle open(self):
+        """A reference for one call."""
         if self.handle is None:
-            raise ValueError("the state is closed")
-        return self.state
+            raise ValueError("the model is closed" if self.model is not None and self.model.closed else
+                             "the state is closed")
+        return self.handle
 
-    cdef pn_state *enter(self, ModelBase model, int n) except NULL:
-        """Marks the state busy for a call of `model` that adds n positions; the caller clears busy."""
-        cdef pn_state *s = self.ptr()
-        if self.model is not model:
+    cdef StateHandle begin(self):
+        """The same, with the turn taken; the caller gives it back."""
+        cdef StateHandle s = self.open()
+        s.turn.take()
+        return s
+
+    cdef StateHandle enter(self, ModelBase model, int n):
+        """begin for a call of `model` that adds n positions."""
+        cdef StateHandle s
+        cdef int n_ctx
+        if self.handle is not None and self.model is not model:
             raise ValueError("the state belongs to another model")
-        if self.busy:
-            raise BusyError("another thread is using this state")
-        if n > pn_state_n_ctx(s) - s.pos:
-            raise ContextFullError(f"{n} more positions do not fit: {s.pos} of n_ctx {pn_state_n_ctx(s)} are used")
-        self.busy = True
+        s = self.begin()
+        n_ctx = pn_state_n_ctx(s.state)
+        if n > n_ctx - s.state.pos:
+            s.turn.give()
+            raise ContextFullError(f"{n} more positions do not fit: {s.state.pos} of n_ctx {n_ctx} are used")
         return s
 
-    cdef pn_state *idle(self) except NULL:
-        cdef pn_state *s = self.ptr()
-        if self.busy:
-            raise BusyError("another thread is using this state")
-        return s
-
-    cdef void release(self) noexcept:
-        if self.handle is not None and not self.busy:
-            pn_state_free(self.state)
-            self.state = NULL
-            self.handle = None
+    cdef void shut(self):
+        cdef StateHandle s = self.handle
+        self.handle = None
+        if s is not None:
+            s.closing = True
+            self.forget(-1)
 
     def close(self):
-        """Frees the state's memory."""
-        if self.busy:
-            raise BusyError("another thread is using this state")
-        self.release()
+        """Frees the state's memory, or if a call is running lets that end, with ValueError, and free it."""
+        self.shut()
 
     def __enter__(self):
-        self.ptr()
+        self.open()
         return self
 
     def __exit__(self, *error):
@@ -475,39 +509,51 @@ cdef class State:
     @property
     def pos(self):
         """Tokens in the state."""
-        return self.ptr().pos
+        cdef StateHandle s = self.open()
+        return s.state.pos
 
     @property
     def n_ctx(self):
         """Positions that fit."""
-        return pn_state_n_ctx(self.ptr())
+        cdef StateHandle s = self.open()
+        return pn_state_n_ctx(s.state)
 
     @property
     def kv_type(self):
         """Type of the KV cache in use."""
-        cdef int used = pn_state_kv_type(self.ptr())
+        cdef StateHandle s = self.open()
+        cdef int used = pn_state_kv_type(s.state)
         return next(name for name, value in KV_TYPES.items() if value == used)
 
     @property
     def nbytes(self):
         """Bytes of the KV cache and scratch."""
-        return pn_state_bytes(self.ptr())
+        cdef StateHandle s = self.open()
+        return pn_state_bytes(s.state)
 
     def reset(self):
         """Empties the state: cache zeroed as far as it was used, position 0."""
-        pn_state_reset(self.idle())
+        cdef StateHandle s = self.begin()
+        pn_state_reset(s.state)
         self.forget(-1)
+        s.turn.give()
 
-    def truncate(self, int pos):
+    def truncate(self, pos):
         """Forgets the positions from pos on; ValueError unless 0 <= pos <= self.pos, and where the state is recurrent:
         use a checkpoint there."""
-        if pn_state_truncate(self.idle(), pos) != 0:
-            raise ValueError(pn_last_error().decode())
-        self.forget(pos)
+        cdef long kept = whole("pos", pos)
+        cdef StateHandle s = self.begin()
+        try:
+            between("cannot truncate: pos", kept, 0, s.state.pos)
+            if pn_state_truncate(s.state, <int>kept) != 0:
+                raise ValueError(pn_last_error().decode())
+            self.forget(<int>kept)
+        finally:
+            s.turn.give()
 
     cdef void forget(self, int pos):
         """Ends the checkpoints behind pos: what their positions held is about to be overwritten."""
-        for checkpoint in list(self.checkpoints):
+        for checkpoint in self.checkpoints.alive():
             if (<Checkpoint>checkpoint).pos > pos:
                 self.checkpoints.discard(checkpoint)
                 (<Checkpoint>checkpoint).drop()
@@ -516,56 +562,62 @@ cdef class State:
         """Remembers where the state is now, for restore. MemoryError; RuntimeError when an interrupted call left a
         recurrent state between two positions."""
         cdef Checkpoint c = Checkpoint.__new__(Checkpoint)
-        cdef pn_state *s = self.idle()
+        cdef StateHandle s = self.begin()
+        cdef char *room
         cdef int status
-        c.pos = s.pos
-        c.state = weakref.ref(self)
-        c.size = pn_state_snapshot_bytes(s)
-        if c.size > 0:
-            c.snapshot = malloc(c.size)
-            if c.snapshot == NULL:
-                raise MemoryError(f"checkpoint of {c.size:,} bytes")
-            self.busy = True
+        try:
+            c.pos = s.state.pos
+            c.state = weakref.ref(self)
+            c.snapshot = PyBytes_FromStringAndSize(NULL, pn_state_snapshot_bytes(s.state))
+            room = c.snapshot
             with nogil:
-                status = pn_state_snapshot(s, c.snapshot)
-            self.busy = False
+                status = pn_state_snapshot(s.state, room)
             if status != 0:
                 raise RuntimeError(pn_last_error().decode())
-        self.checkpoints.add(c)
-        return c
+            self.checkpoints.add(c)      # from here on close() reaches it
+            s.check()
+            return c
+        finally:
+            s.turn.give()
 
     def restore(self, Checkpoint checkpoint not None):
         """Goes back to a checkpoint of this state; ValueError when it is another state's or no longer valid."""
-        cdef pn_state *s = self.idle()
+        cdef StateHandle s = self.begin()
+        cdef bytes snapshot = checkpoint.snapshot
+        cdef const char *kept = snapshot
         cdef int status
-        if checkpoint not in self.checkpoints:
-            raise ValueError("the checkpoint is another state's, or the state was reset or truncated to before it")
-        self.busy = True
-        with nogil:
-            status = pn_state_restore(s, checkpoint.snapshot, checkpoint.pos)
-        self.busy = False
-        if status != 0:
-            raise ValueError(pn_last_error().decode())
-        self.forget(checkpoint.pos)
+        try:
+            if checkpoint not in self.checkpoints:
+                raise ValueError("the checkpoint is another state's, or the state was reset or truncated to before it")
+            with nogil:
+                status = pn_state_restore(s.state, kept, checkpoint.pos)
+            s.check()
+            if status != 0:
+                raise ValueError(pn_last_error().decode())
+            self.forget(checkpoint.pos)
+        finally:
+            s.turn.give()
 
     @property
     def embd_override(self):
         """float32 (n_embd,) that forward uses in place of the token's embedding until it is None again."""
-        self.ptr()
-        return self.override
+        cdef StateHandle s = self.open()
+        return s.override
 
     @embd_override.setter
     def embd_override(self, value):
-        cdef pn_state *s = self.idle()
         cdef const float[::1] view
-        if value is None:
-            s.embd_override = NULL
-            self.override = None
-            return
-        row = np.array(value, np.float32, order="C")
-        if row.shape != (s.config.n_embd,):
-            raise ValueError(f"embd_override has shape {row.shape}, not ({s.config.n_embd},)")
-        row.flags.writeable = False
-        view = row
-        s.embd_override = &view[0]
-        self.override = row
+        row = None if value is None else np.array(value, np.float32, order="C")
+        cdef StateHandle s = self.begin()
+        try:
+            if row is None:
+                s.state.embd_override = NULL
+            elif row.shape != (s.state.config.n_embd,):
+                raise ValueError(f"embd_override has shape {row.shape}, not ({s.state.config.n_embd},)")
+            else:
+                row.flags.writeable = False
+                view = row
+                s.state.embd_override = &view[0]
+            s.override = row
+        finally:
+            s.turn.give()

@@ -6,6 +6,7 @@ an empty pool: threads do not survive a fork, and the child starts its own on fi
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
+from pantheon._core.base.fork cimport pn_forks
 from pantheon._core.phases cimport PHASE_OUTSIDE, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.types cimport fw_pool
 
@@ -38,6 +39,12 @@ cdef extern from *:
     #endif
     """
     const int PN_THREADS_BUILT
+
+cdef extern from *:
+    """
+    static _Thread_local int pn_in_run;
+    """
+    int pn_in_run                        # this thread is inside a run: what it starts there, it does alone
 
 cdef enum:
     MAX_WORKERS = 255
@@ -93,8 +100,9 @@ cdef fw_pool *fw_pool_get() noexcept nogil:
 
 
 cdef void fw_pool_run(fw_pool *p, fw_task task, void *arg, int n) noexcept nogil:
-    cdef int i
-    if p == NULL or n < 2:
+    global pn_in_run
+    cdef int i, forks = pn_forks()
+    if p == NULL or n < 2 or pn_in_run:
         phase_enter(0, PHASE_VECTORS)
         task(arg, 0, 1)
         phase_enter(0, PHASE_OUTSIDE)
@@ -108,7 +116,12 @@ cdef void fw_pool_run(fw_pool *p, fw_task task, void *arg, int n) noexcept nogil
     for i in range(n - 1):
         pn_event_advance(&the_pool.workers[i].start)
     phase_enter(0, PHASE_VECTORS)
+    pn_in_run = 1
     task(arg, 0, n)
+    pn_in_run = 0
+    if forks != pn_forks():              # inside the task this process began as a fork: no lock, no workers
+        phase_enter(0, PHASE_OUTSIDE)
+        return
     phase_enter(0, PHASE_WAITING)
     pn_barrier_wait(&the_pool.barrier, <uint32_t>n)
     phase_enter(0, PHASE_OUTSIDE)

@@ -2,7 +2,11 @@
 from libc.stdint cimport int64_t
 
 ctypedef void (*pn_log_fn)(int level, const char *text) noexcept nogil
-ctypedef bint (*pn_interrupt_fn)() noexcept nogil
+ctypedef bint (*pn_interrupt_fn)(void *arg) noexcept nogil
+
+cdef struct pn_interrupt:                # who is asked whether a call is to stop
+    pn_interrupt_fn stop                 # true: the call stops at once with an error
+    void *arg                            # handed to stop, the caller's own
 
 cdef enum:                               # the numbers of Python's logging
     PN_LOG_DEBUG = 10
@@ -20,6 +24,7 @@ cdef bint pn_last_error_is_memory() noexcept nogil
 # nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept.
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil
 cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil
-# nogil. Asked by long calls of this thread between layers; true: the call stops at once with an error. NULL: never.
-cdef void pn_set_interrupt(pn_interrupt_fn callback) noexcept nogil
+# nogil. From now on long calls of this thread ask `now` between layers, NULL: nobody. It is borrowed until the next
+# pn_set_interrupt; returns what was set before, so that calls can nest.
+cdef const pn_interrupt *pn_set_interrupt(const pn_interrupt *now) noexcept nogil
 cdef bint pn_interrupted() noexcept nogil

@@ -5,15 +5,14 @@ from libc.stdio cimport snprintf
 cdef extern from *:
     """
     typedef void (*pn_log_callback_fn)(int, const char *);
-    typedef int (*pn_interrupt_callback_fn)(void);
     static _Thread_local char pn_error_text[512] = "no error";
     static _Thread_local int pn_error_is_memory;
-    static _Thread_local pn_interrupt_callback_fn pn_interrupt_callback;
+    static _Thread_local const void *pn_interrupt_now;
     static pn_log_callback_fn volatile pn_log_callback;
     """
     char pn_error_text[512]
     int pn_error_is_memory
-    pn_interrupt_fn pn_interrupt_callback
+    const void *pn_interrupt_now         # const pn_interrupt *, of this thread
     pn_log_fn pn_log_callback
 
 
@@ -50,10 +49,13 @@ cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept n
         callback(level, text)
 
 
-cdef void pn_set_interrupt(pn_interrupt_fn callback) noexcept nogil:
-    global pn_interrupt_callback
-    pn_interrupt_callback = callback
+cdef const pn_interrupt *pn_set_interrupt(const pn_interrupt *now) noexcept nogil:
+    global pn_interrupt_now
+    cdef const pn_interrupt *before = <const pn_interrupt *>pn_interrupt_now
+    pn_interrupt_now = now
+    return before
 
 
 cdef bint pn_interrupted() noexcept nogil:
-    return pn_interrupt_callback != NULL and pn_interrupt_callback()
+    cdef const pn_interrupt *now = <const pn_interrupt *>pn_interrupt_now
+    return now != NULL and now.stop(now.arg)

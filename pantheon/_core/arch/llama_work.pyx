@@ -12,6 +12,7 @@ from pantheon._core.arch.llama cimport (
 )
 from pantheon._core.arch.run cimport run_memory
 from pantheon._core.attention cimport attention_scratch
+from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_ROW
 from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
@@ -159,9 +160,12 @@ cdef pn_llama_work *llama_work(pn_model *model, int n_tok, int n_out) noexcept n
         return work
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
+    pn_fork_hold()
     need = llama_work_layout(work, NULL, w, &model.config, n_tok, n_out)
-    if run_memory(&w.work_memory, &w.work_bytes, need, n_tok) == NULL:
+    if run_memory(&w.work_memory, &w.work_bytes, need, n_tok) != NULL:
+        llama_work_layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
+    else:
         memset(work, 0, sizeof(pn_llama_work))
-        return NULL
-    llama_work_layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
+        work = NULL
+    pn_fork_release()
     return work

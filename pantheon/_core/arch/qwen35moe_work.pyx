@@ -12,6 +12,7 @@ from pantheon._core.arch.qwen35moe cimport (
 )
 from pantheon._core.arch.run cimport run_memory
 from pantheon._core.attention cimport attention_scratch
+from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.deltanet cimport deltanet_channels, deltanet_scratch, deltanet_values
 from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32
@@ -173,11 +174,14 @@ cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) no
         return work
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
+    pn_fork_hold()
     need = layout(work, NULL, w, &model.config, n_tok, n_out)
-    if run_memory(&w.work_memory, &w.work_bytes, need, n_tok) == NULL:
+    if run_memory(&w.work_memory, &w.work_bytes, need, n_tok) != NULL:
+        layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
+    else:
         memset(work, 0, sizeof(pn_qwen35moe_work))
-        return NULL
-    layout(work, <uint8_t *>w.work_memory, w, &model.config, n_tok, n_out)
+        work = NULL
+    pn_fork_release()
     return work
 
 

@@ -2,6 +2,7 @@
 from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.ops cimport pn_arch_weights
+from pantheon._core.base.fork cimport pn_forks
 from pantheon._core.kernels.table cimport PN_F32
 from pantheon._core.linear cimport team_barrier
 from pantheon._core.pages cimport pn_pages_free, pn_pages_new
@@ -101,8 +102,12 @@ cdef pn_team run_team(const pn_run *run, const pn_kernels *k, pn_counter *counte
 
 
 cdef bint run_stopped(pn_run *run, const pn_team *team) noexcept nogil:
+    cdef int forks = pn_forks()
     if team.rank == 0 and pn_interrupted():
         run.stop = True
+    if team.n > 1 and forks != pn_forks():           # a signal handler forked: the other ranks are not in this process
+        run.stop = True
+        return True
     team_barrier(team)
     return run.stop
 

@@ -18,6 +18,7 @@ from pantheon._core.arch.rwkvx cimport (
     rx_work,
 )
 from pantheon._core.attention cimport attention_scratch
+from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.kvcache cimport kvcache_bytes, pn_llama_kv_cache
 from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
 from pantheon._core.pool cimport pn_counter
@@ -153,11 +154,14 @@ cdef rx_work *grown(rx_work *work, void **memory, size_t *bytes, const pn_rwkvx_
         return work
     n_tok = max(n_tok, work.n_tok)
     n_out = max(n_out, work.n_out)
+    pn_fork_hold()
     need = layout(work, NULL, w, c, n_tok, n_out, single)
-    if run_memory(memory, bytes, need, n_tok) == NULL:
+    if run_memory(memory, bytes, need, n_tok) != NULL:
+        layout(work, <uint8_t *>memory[0], w, c, n_tok, n_out, single)
+    else:
         memset(work, 0, sizeof(rx_work))
-        return NULL
-    layout(work, <uint8_t *>memory[0], w, c, n_tok, n_out, single)
+        work = NULL
+    pn_fork_release()
     return work
 
 

@@ -1,0 +1,81 @@
+"""Turn and TurnLock: marks of use that know their thread, survive signal handlers and are void after a fork.
+
+A plain lock hangs in two places: a signal handler that wants what its own thread holds below it, and a forked child
+that wants what another thread of its parent held.
+"""
+import threading
+
+from pantheon._core.base.fork cimport pn_fork_survivor, pn_forks
+
+from pantheon.errors import BusyError
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident()
+
+
+cdef class Turn:
+    """One thread's turn at `what`, or nobody's; for with statements."""
+
+    def __cinit__(self, str what not None="this", **_):
+        self.what = what
+
+    cdef bint taken(self) noexcept:
+        return self.thread != 0 and (self.forks == pn_forks() or self.thread == pn_fork_survivor())
+
+    cdef bint mine(self) noexcept:
+        return self.thread == PyThread_get_thread_ident() and self.taken()
+
+    cdef int take(self) except -1:
+        if self.taken():
+            raise BusyError(f"{self.what} is in a call already: another thread's, or this one's below a signal handler")
+        self.thread = PyThread_get_thread_ident()
+        self.forks = pn_forks()
+        return 0
+
+    cdef void give(self) noexcept:
+        self.thread = 0
+
+    def __enter__(self):
+        self.take()
+        return self
+
+    def __exit__(self, *error):
+        self.give()
+
+
+cdef class TurnLock(Turn):
+    """A lock, for with statements. The thread that holds it gets BusyError, or with reentrant enters again."""
+
+    def __cinit__(self, str what not None="this", *, bint reentrant=False):
+        self.lock = threading.Lock()
+        self.reentrant = reentrant
+
+    cdef int wait(self) except -1:
+        if self.mine():
+            if not self.reentrant:
+                self.take()              # which raises
+            self.depth += 1
+            return 0
+        if self.forks != pn_forks():     # whoever holds the old lock, or waits for it, is a thread of the parent
+            if not self.taken():
+                self.lock = threading.Lock()
+                self.thread = 0
+            self.forks = pn_forks()
+        self.lock.acquire()              # signal handlers run in here; what they raise comes out with nothing taken
+        self.take()
+        self.depth = 1
+        return 0
+
+    cdef int leave(self) except -1:
+        self.depth -= 1
+        if self.depth == 0:
+            self.give()
+            self.lock.release()
+        return 0
+
+    def __enter__(self):
+        self.wait()
+        return self
+
+    def __exit__(self, *error):
+        self.leave()
