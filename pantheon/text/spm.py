@@ -26,7 +26,9 @@ class ScoredBPE:
             raise ValueError("tokenizer.ggml.scores is missing: a llama tokenizer cannot work without")
         self.add_space_prefix = vocab.add_space_prefix is not False
         self._n = vocab.n_tokens
-        self._unknown = vocab.ids.get("unknown")
+        unknown = vocab.ids.get("unknown")
+        # Text from outside never becomes a control token, also where the file names one as the unknown token.
+        self._unknown = None if unknown is None or vocab.types[unknown] == TokenType.CONTROL else unknown
         try:
             self._processor = SentencePieceProcessor(model_proto=_model_message(vocab))
         except RuntimeError as e:

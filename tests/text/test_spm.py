@@ -98,6 +98,14 @@ def test_without_byte_tokens_an_unknown_character_is_the_unknown_token(spm_metad
     assert tokenizer.encode("hello\u4e01", add_bos=False)[-1] == 0
 
 
+def test_an_unknown_token_that_is_a_control_token_is_never_written(spm_metadata):
+    """Else text from outside would begin a sequence anew."""
+    types = [5 if t == 6 else t for t in spm_metadata["tokenizer.ggml.token_type"]]
+    tokenizer = Tokenizer(_replaced(spm_metadata, token_type=types, unknown_token_id=1), len(types))
+    ids = tokenizer.encode("hello\u4e01 hello", add_bos=False)
+    assert ids and 1 not in ids
+
+
 @pytest.mark.parametrize("unknown", ([], [0, 50, 51, 52], [400, 401]))
 def test_any_number_of_unknown_tokens(spm_metadata, unknown):
     types = list(spm_metadata["tokenizer.ggml.token_type"])
