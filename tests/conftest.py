@@ -42,6 +42,8 @@ def installed_package(tmp_path_factory):
     """
     import pantheon
 
+    if "PYTHONPATH" in os.environ:          # of this folder, not of the one that children start in
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, os.environ["PYTHONPATH"].split(os.pathsep)))
     os.chdir(tmp_path_factory.mktemp("away"))
     root = Path(__file__).resolve().parent.parent
     in_place = Path(pantheon.__file__).resolve().is_relative_to(root / "pantheon")

@@ -1,0 +1,90 @@
+"""What the stubs say of the compiled modules, and what type checkers make of the package with them."""
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pantheon
+
+PACKAGE = Path(__file__).resolve().parents[1] / "pantheon"
+PROBES = "probe_"           # modules called so are there for the kernel tests alone
+
+# What is in a compiled module and in no stub: what Cython adds, tables that only the module itself reads, and extension
+# types that carry a C pointer from one module to another.
+UNDECLARED = re.compile(r"\S+\.(__pyx_capi__|__test__|__(reduce|setstate)_cython__|[A-Z][A-Z0-9_]*"
+                        r"|GGUFHandle|TensorBytes|ModelHandle) is not present in stub")
+ALLOWED = [
+    r".*\.__init__",                        # written as __cinit__, whose parameters nothing shows at run time
+    r"pantheon\._core\.sampler\.logprobs",  # its overloads say that one of two optional arguments must be given
+]
+
+
+def modules(pattern):
+    """Names of the modules whose sources in the clone fit."""
+    return sorted(".".join(("pantheon", *path.relative_to(PACKAGE).with_suffix("").parts))
+                  for path in PACKAGE.rglob(pattern))
+
+
+def for_python(module):
+    """The functions of a module, and its classes that have something to call or read, but for private ones."""
+    own = {name: value for name, value in vars(module).items()
+           if not name.startswith("_") and callable(value) and value.__module__ == module.__name__}
+    return [name for name, value in own.items()
+            if not isinstance(value, type) or any(not attribute.startswith("_") for attribute in vars(value))]
+
+
+def run(*command, cwd):
+    """What a Python program prints that runs in cwd, and its exit status."""
+    result = subprocess.run([sys.executable, "-m", *command], cwd=cwd, capture_output=True, text=True)
+    return result.stdout + result.stderr, result.returncode
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory):
+    """Runs mypy on arguments; returns what it says and its exit status."""
+    cache = tmp_path_factory.mktemp("mypy")
+
+    def check(*arguments):
+        return run("mypy", "--follow-imports", "silent", "--ignore-missing-imports", "--cache-dir", str(cache),
+                   *arguments, cwd=cache)
+
+    return check
+
+
+@pytest.mark.parametrize("name", [name for name in modules("*.pyx") if PROBES not in name])
+def test_a_module_with_names_for_python_has_a_stub(name):
+    module = importlib.import_module(name)
+    assert for_python(module) == [] or Path(module.__file__.split(".")[0] + ".pyi").is_file()
+
+
+def test_stubs_agree_with_the_compiled_modules(tmp_path):
+    """Every name, parameter and default of the modules is what the stub declares, and the other way round."""
+    checked = [name for name in modules("*.pyi") if not name.endswith("__init__")]
+    assert len(checked) > 20
+    (tmp_path / "allow").write_text("\n".join(ALLOWED))
+    out, _ = run("mypy.stubtest", "--concise", "--ignore-disjoint-bases", "--allowlist", "allow", *checked,
+                 cwd=tmp_path)
+    lines = [line for line in out.splitlines() if not UNDECLARED.fullmatch(line)]
+    assert lines == [], "\n".join(lines)
+    assert "pantheon._core.pool.__test__ is not present in stub" in out         # so it did look
+
+
+def test_every_public_name_has_a_type(tmp_path, mypy):
+    """A name that comes from a module without a stub would be Any, which no checker complains of."""
+    program = tmp_path / "names.py"
+    program.write_text("import pantheon\n" + "".join(f"reveal_type(pantheon.{name})\n" for name in pantheon.__all__))
+    out, _ = mypy(str(program))
+    revealed = re.findall(r'Revealed type is "(.*)"', out)
+    assert len(revealed) == len(pantheon.__all__), out
+    assert [name for name, kind in zip(pantheon.__all__, revealed, strict=True) if kind == "Any"] == []
+
+
+def test_types_of_the_package(mypy):
+    """What the parts say of each other and of themselves; text/ is checked where others use it."""
+    out, status = mypy("-p", "pantheon.cli", "-p", "pantheon.convert", *(
+        argument for name in modules("*.py") if name.count(".") == 1 and not name.endswith("__init__")
+        for argument in ("-m", name)))
+    assert status == 0, out
