@@ -190,11 +190,15 @@ def build(folder, *flags):
     return program
 
 
-@pytest.mark.parametrize(("flags", "words"), [((), 72), (("-fsanitize=thread", "-g"), 4)], ids=["plain", "tsan"])
-def test_no_torn_record_in_ten_million_reads(tmp_path, flags, words):
+@pytest.mark.parametrize(("flags", "reads"), [((), 2_500_000), (("-fsanitize=thread", "-g"), 20_000)],
+                         ids=["plain", "tsan"])
+def test_no_record_is_torn(tmp_path, flags, reads):
+    """A record of the engine's own size, ten million reads of it. The sanitizer finds a race in the order of events,
+    whether or not it did harm: some thousand reads show it all there is."""
     program = build(tmp_path, *flags)
-    result = subprocess.run([program, str(words), "2500000"], capture_output=True, text=True, timeout=600)
+    result = subprocess.run([program, str(memwatch.RECORD_WORDS), str(reads)], capture_output=True, text=True,
+                            timeout=600)
     assert (result.returncode, result.stderr) == (0, "")
-    reads, torn, backwards, generations = map(int, result.stdout.split())
-    assert (reads, torn, backwards) == (10_000_000, 0, 0)
-    assert generations > 50              # the readers did see the record change
+    done, torn, backwards, generations = map(int, result.stdout.split())
+    assert (done, torn, backwards) == (4 * reads, 0, 0)
+    assert generations > 4              # the readers did see the record change

@@ -2,6 +2,8 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+RECORD_WORDS: int
+
 def configure(
     proc: str | PathLike[str] = "/proc", cgroup: str | PathLike[str] = "/sys/fs/cgroup", limit: int | None = None
 ) -> None: ...

@@ -389,7 +389,8 @@ def set_dies(dies):
         pn_memwatch_sample()
 
 
-assert sizeof(pn_mem_state) // sizeof(uint64_t) <= PN_SEQLOCK_WORDS
+RECORD_WORDS = sizeof(pn_mem_state) // sizeof(uint64_t)      # that the seqlock copies; for tests
+assert RECORD_WORDS <= PN_SEQLOCK_WORDS
 pn_sampler_init(&sampler, tick)
 pthread_atfork(before_fork, after_fork, in_child)
 page_bytes = pn_touch_bytes("/sys/kernel/mm/transparent_hugepage/enabled")
