@@ -5,12 +5,12 @@ import threading
 import numpy as np
 import pytest
 from conftest import HF_MODELS, TINY, TINY_MODELS
+from wide_heads import widened
 
 import pantheon
 
 TOKENS = np.random.default_rng(7).integers(3, 250, 90).astype(np.uint32)
 OTHER = np.random.default_rng(8).integers(3, 250, 90).astype(np.uint32)
-KV_TYPES = ["f16", "f32", "q8_0", "q4_0"]
 RECURRENT = {"qwen35", "qwen35moe"}  # go back to checkpoints only
 
 
@@ -40,10 +40,22 @@ def model(tiny, request):
         yield model
 
 
-@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.fixture(scope="module")
+def wide_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("wide")
+
+
+@pytest.fixture(params=TINY_MODELS)
+def wide(request, wide_folder):
+    """Each GGUF model with heads that a quantised cache can hold."""
+    return widened(TINY / f"{request.param}.gguf", wide_folder / f"{request.param}.gguf")
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "f32"])
 def test_prefill_is_single_steps(model, kv_type):
     steps = stepwise(model, TOKENS, kv_type=kv_type)
     with model.new_state(kv_type=kv_type) as state:
+        assert state.kv_type == kv_type
         assert same(model.prefill(TOKENS, state, all_logits=True), steps)
         assert state.pos == len(TOKENS)
     with model.new_state(kv_type=kv_type) as state:
@@ -110,7 +122,7 @@ def test_interleaved_sequences_are_alone(model):
     assert same(np.stack([m[1] for m in mixed]), alone[1])
 
 
-@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("kv_type", ["f16", "f32"])
 def test_reset_is_fresh(model, kv_type):
     with model.new_state(kv_type=kv_type) as state:
         model.prefill(OTHER, state)
@@ -132,6 +144,42 @@ def test_truncate_and_go_on(model, cut):
         state.truncate(cut)
         assert state.pos == cut
         assert same(model.prefill(TOKENS[cut:], state, all_logits=True), straight[cut:])
+
+
+@pytest.mark.parametrize("kv_type", ["q8_0", "q4_0"])
+def test_all_of_it_with_a_quantised_cache(wide, kv_type):
+    """Groups of eight positions share nothing but a place: cuts, chunks and turns fall into the middle of them."""
+    cut = 37
+    with pantheon.load(wide, threads=1) as model:
+        steps, f16 = stepwise(model, TOKENS, kv_type=kv_type), stepwise(model, TOKENS, kv_type="f16")
+    assert np.abs(steps - f16).max() > 1e-3              # it is quantised
+    with pantheon.load(wide, threads=3) as model:
+
+        def start(n=0):
+            state = model.new_state(kv_type=kv_type)
+            assert state.kv_type == kv_type
+            if n:
+                model.prefill(TOKENS[:n], state)
+            return state
+
+        state = start()
+        assert same(model.prefill(TOKENS, state, all_logits=True), steps)
+        state.reset()
+        parts = [model.prefill(TOKENS[i:i + 7], state, all_logits=True) for i in range(0, len(TOKENS), 7)]
+        assert same(np.concatenate(parts), steps)
+        if model.arch not in RECURRENT:
+            state.truncate(cut)
+            model.prefill(OTHER[:20], state)
+            state.truncate(cut)
+            assert same(model.prefill(TOKENS[cut:], state, all_logits=True), steps[cut:])
+        state = start(cut)
+        checkpoint = state.checkpoint()
+        model.prefill(OTHER[:38], state)
+        state.restore(checkpoint)
+        assert same(model.prefill(TOKENS[cut:], state, all_logits=True), steps[cut:])
+        states = [start(n) for n in range(17)]
+        batched = model.forward_batch(TOKENS[:17], states)
+        assert same(batched, steps[:17])
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 33, 64, 89])
