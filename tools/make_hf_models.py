@@ -3,7 +3,8 @@
     python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 .
     /tmp/tiny/bin/python tools/make_hf_models.py [NAME ...]
 
-Models with tokenizers, for the tests of `pantheon convert`, are in tests/fixtures/convert.
+Models with tokenizers, for the tests of `pantheon convert`, are in tests/fixtures/convert. Both folders have a
+manifest.json, which says what made each model.
 
 Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer; or, for
 `multimodal`, the way that the published Qwen3.5 files are: stacked experts, the text model inside of another one.
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 import transformers.integrations.bitnet as bitnet
 from safetensors.torch import save_file
-from tiny import reference
+from tiny import manifest, reference
 from tiny.hf_tokenizer import save_tokenizer
 from tiny.qwen35 import config as qwen35_config
 from tiny.recipes import RECIPES
@@ -168,7 +169,8 @@ def border_distance(net: torch.nn.Module, tokens: np.ndarray) -> float:
     return nearest[0]
 
 
-def make(model: Model) -> None:
+def make(model: Model) -> dict:
+    """Writes the folder of one model and returns its entry of the manifest."""
     folder = OUT / model.group / model.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -205,9 +207,11 @@ def make(model: Model) -> None:
         arrays["short_logits"] = reference.logits(net, tokens[:model.short])
     np.savez_compressed(folder / "golden.npz", **arrays)
     print(f"{model.name}: seed {model.seed}, {sum(f.stat().st_size for f in folder.iterdir())} bytes")
+    return manifest.provenance(__file__, model.seed, ("torch", "transformers", "safetensors", "numpy"))
 
 
 if __name__ == "__main__":
-    for each in MODELS:
-        if len(sys.argv) == 1 or each.name in sys.argv[1:]:
-            make(each)
+    for group in ("hf", "convert"):
+        models = [model for model in MODELS if model.group == group]
+        made = {model.name: make(model) for model in models if len(sys.argv) == 1 or model.name in sys.argv[1:]}
+        manifest.update(OUT / group, made, [model.name for model in models])

@@ -9,6 +9,8 @@ tokens (96,), logits (96, n_vocab)        one prefill, every position
 decoded (500,), decode_logits (50, ...)   single tokens after it, logits of every tenth
 full_logits (50, ...)                     the same single tokens when every token is remembered (models with attention)
 margin                                    smallest relative gap between a selected token's loss and a forgotten one's
+
+manifest.json beside them says what made each.
 """
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 from rwkv_x import model as memory_model
 from rwkv_x import model_old as full_model
+from tiny import manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -66,7 +69,8 @@ def run(model, recipe: rwkv_models.Recipe) -> tuple[np.ndarray, np.ndarray]:
     return logits.numpy(), np.stack(rows)
 
 
-def make(recipe: rwkv_models.Recipe) -> None:
+def make(recipe: rwkv_models.Recipe) -> dict:
+    """Writes the logits of one recipe and returns its entry of the manifest."""
     margins: list[float] = []
     original = memory_model.RWKVBlock.calculate_layer_memory_loss
     watch_margin(margins, recipe)
@@ -96,14 +100,15 @@ def make(recipe: rwkv_models.Recipe) -> None:
         margin=margin,
         **arrays,
     )
+    return manifest.provenance(__file__, recipe.seed, ("torch", "rwkv-x", "numpy"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[*rwkv_models.RECIPES, []])
     OUT.mkdir(parents=True, exist_ok=True)
-    for name in parser.parse_args().names or rwkv_models.RECIPES:
-        make(rwkv_models.RECIPES[name])
+    wanted = parser.parse_args().names or rwkv_models.RECIPES
+    manifest.update(OUT, {name: make(rwkv_models.RECIPES[name]) for name in wanted}, list(rwkv_models.RECIPES))
 
 
 if __name__ == "__main__":

@@ -7,22 +7,21 @@ Each model is a seeded Hugging Face model in float32, eager attention. An .npz h
 (96, n_vocab) float32 of the weights that the file stands for; where the file is quantised also `logits_int8`, the same
 model with the input of each matrix rounded to int8 by the engine's rule; where the manifest has `short` also
 `short_logits`, those of the first `short` tokens alone, for a state of as many positions (LongRoPE's other factors).
-The manifest says what each fixture is for and within what the engine must agree, and has the versions used. A fixture
-whose logits would not notice the mistakes that it is there to catch is refused.
+The manifest says what each fixture is for, within what the engine must agree, and what made it. A fixture whose logits
+would not notice the mistakes that it is there to catch is refused.
 """
 from __future__ import annotations
 
 import argparse
-import json
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from tiny import convert, qwen35, reference
+from tiny import convert, manifest, qwen35, reference
 from tiny.recipes import RECIPES, Recipe
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "tiny"
 
+PACKAGES = ("torch", "transformers", "gguf", "numpy")
 INT8_POSITIONS = slice(3, None, 4)  # whose int8 logits are kept
 LONG_POSITIONS = slice(31, None, 32)  # of a long prompt, whose logits are kept
 MAX_DIFF = 2e-3
@@ -57,7 +56,8 @@ def make(recipe: Recipe) -> dict:
     if recipe.n_long:
         arrays["long_tokens"] = reference.prompt(recipe, recipe.n_long)
         arrays["long_logits"] = reference.logits(model, arrays["long_tokens"])[LONG_POSITIONS]
-    entry = {"file": f"{recipe.name}.gguf", "arch": recipe.arch, "why": recipe.why, "seed": recipe.seed}
+    entry = {"file": f"{recipe.name}.gguf", "arch": recipe.arch, "why": recipe.why,
+             **manifest.provenance(__file__, recipe.seed, PACKAGES)}
     print(f"{recipe.name}: logits have mean {logits.mean():.2f}, deviation {logits.std():.2f}")
     check_notices(recipe, model, tokens, logits)
     if any(blocks.values()):
@@ -84,14 +84,8 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown recipes: {', '.join(sorted(unknown))}")
     OUT.mkdir(parents=True, exist_ok=True)
-    path = OUT / "manifest.json"
-    models = json.loads(path.read_text())["models"] if path.exists() else {}
-    for recipe in RECIPES:
-        if not wanted or recipe.name in wanted:
-            models[recipe.name] = make(recipe)
-    models = {recipe.name: models[recipe.name] for recipe in RECIPES if recipe.name in models}
-    versions = {package: version(package) for package in ("torch", "transformers", "gguf", "numpy")}
-    path.write_text(json.dumps({"versions": versions, "models": models}, indent=1) + "\n")
+    entries = {recipe.name: make(recipe) for recipe in RECIPES if not wanted or recipe.name in wanted}
+    manifest.update(OUT, entries, [recipe.name for recipe in RECIPES])
 
 
 if __name__ == "__main__":
