@@ -224,7 +224,7 @@ def test_existing_files_stay(tmp_path):
     assert out.read_bytes()[:4] == b"GGUF"
     before = out.read_bytes()
     (folder / "config.json").write_text("{}")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="config.json"):
         convert(folder, out, "f32", force=True, tokenizer=False)
     assert out.read_bytes() == before
 

@@ -20,9 +20,10 @@ TERNARY = ("bitnet-offline", "bitnet-online", "ternary-llama")
 FOLDERS = {path.parent.name: path.parent for path in CONVERTED} | {
     f"hf-{path.parent.name}": path.parent for path in IN_PLACE if path.parent.name != "qwen3-windows"}
 FLOAT = [name for name in FOLDERS if not name.endswith(TERNARY)]
-# KL divergence that rounding matrices and inputs may cost models this small, mean over the positions; the recurrent
-# ones magnify it, test_tensors has their q8_0 weights
-ROUNDING = {"f16": 2e-3, "bf16": 1e-2, "q8_0": 5e-2}
+# KL divergence that rounding matrices and inputs may cost models this small, mean over the positions. Recurrent layers
+# magnify it, and experts may be chosen differently; test_tensors has the q8_0 weights of recurrent models.
+ROUNDING = {"f16": 1e-4, "bf16": 5e-4, "q8_0": 1e-2}
+MAGNIFIED = {("hf-qwen35", "bf16"): 1e-2, ("mixtral", "q8_0"): 5e-2, ("hf-mixtral", "q8_0"): 5e-2}
 
 
 def kl(p_logits, q_logits):
@@ -67,9 +68,11 @@ def test_f32_files_agree_with_transformers(tmp_path, name):
 @pytest.mark.parametrize("name, kind", [(name, kind) for name in FLOAT for kind in ROUNDING
                                         if not (kind == "q8_0" and "qwen35" in name)])
 def test_other_types_are_near(tmp_path, name, kind):
+    """And what the folder has in that type already is not rounded at all."""
     golden = np.load(FOLDERS[name] / "golden.npz")
     got = logits_of(converted(FOLDERS[name], tmp_path / "x.gguf", kind), golden["tokens"])
-    assert kl(golden["logits"], got).mean() < ROUNDING[kind]
+    kept = all(tensor.dtype.lower() == kind for tensor in source_of(FOLDERS[name]).values())
+    assert kl(golden["logits"], got).mean() < (1e-9 if kept else MAGNIFIED.get((name, kind), ROUNDING[kind]))
 
 
 @pytest.mark.parametrize("name", TERNARY)
@@ -79,7 +82,7 @@ def test_ternary_folders(tmp_path, name, kind):
     folder = FIXTURES / "hf" / name
     golden = np.load(folder / "golden.npz")
     got = logits_of(converted(folder, tmp_path / "x.gguf", kind), golden["tokens"])
-    assert kl(golden["logits"], got).mean() < 1e-2
+    assert kl(golden["logits"], got).mean() < 3e-3
 
 
 def test_a_file_equals_its_folder(tmp_path):

@@ -62,11 +62,11 @@ def test_a_short_state_has_the_short_factors(name):
 
 @pytest.mark.parametrize("name", QUANTISED)
 def test_quantised_weights_agree_with_the_dequantised_model(name):
-    """Only the int8 inputs of the matrices tell the two apart."""
+    """Only the int8 inputs of the matrices tell the two apart: the reference says by how much."""
     golden = np.load(TINY / f"{name}.npz")
     got = engine_logits(name, golden["tokens"])
     assert got.shape == golden["logits"].shape
-    assert kl(golden["logits"], got).mean() < MODELS[name]["max_kl"]
+    assert kl(golden["logits"], got).mean() < 1.2 * MODELS[name]["expected_kl"]
 
 
 @pytest.mark.parametrize("name", QUANTISED)
@@ -81,4 +81,4 @@ def test_inputs_are_rounded_by_the_rule(name):
     got = engine_logits(name, golden["tokens"])[3::4]
     diff = np.abs(got - golden["logits_int8"]).max(axis=1)
     assert np.quantile(diff, 0.1) < 2e-3, np.sort(diff)
-    assert kl(golden["logits_int8"], got).mean() < 1e-3
+    assert kl(golden["logits_int8"], got).mean() < 1e-4

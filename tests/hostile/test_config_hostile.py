@@ -267,7 +267,7 @@ def test_every_prefix_of_a_model(tmp_path):
     path = tmp_path / "cut.gguf"
     for n in range(end):
         path.write_bytes(whole[:n])
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="cut.gguf"):
             pantheon.load(path)
     path.write_bytes(whole[:end])
     pantheon.load(path).close()

@@ -9,7 +9,7 @@ from pantheon._core.kernels import table
 
 SHOW_LEVEL = "from pantheon._core.kernels import table; print(table.cpu_info()['level'])"
 # Levels of some machine that this one cannot run.
-UNSUPPORTED = sorted({"avx2", "avxvnni", "avx512", "neon", "dotprod"} - set(table.levels_supported()))
+UNSUPPORTED = sorted({"avx2", "avxvnni", "avx512", "amx", "neon", "dotprod"} - set(table.levels_supported()))
 
 
 def run_with_level(name):
