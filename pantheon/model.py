@@ -59,6 +59,7 @@ class Model(ModelBase):
     n_ctx_train    context that the model was trained for
     tokenizer      built on first use: feeding token ids never pays for it
     path           the file that was loaded
+    mapped         whether its weights are mapped files; False: read into memory, see PANTHEON_MMAP
     threads        threads that take part in runs; may be set
     prefix_cache   states of finished requests, kept for reuse; None unless use_prefix_cache was called
     """

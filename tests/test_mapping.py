@@ -91,14 +91,17 @@ def test_nul_in_name():
         MappedFile("a\0b")
 
 
-def test_no_descriptor_is_left_open(file, tmp_path):
+@pytest.mark.parametrize("mode, held", [("mmap", 1), ("read", 0)])
+def test_descriptors(file, tmp_path, monkeypatch, mode, held):
+    monkeypatch.setenv("PANTHEON_MMAP", mode)
     before = len(os.listdir("/proc/self/fd"))
     keep = [MappedFile(file) for _ in range(10)]
     for _ in range(10):
         with pytest.raises(IsADirectoryError):
             MappedFile(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == before + 10 * held
     del keep
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("f_type, network", [

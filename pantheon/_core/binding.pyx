@@ -47,7 +47,7 @@ from pantheon._core.engine cimport (
 from pantheon._core.gguf_reader cimport from_file
 from pantheon._core.handles cimport ModelHandle, StateHandle, on_main_thread, run_watch, watch_begin, watch_end
 from pantheon._core.logging_bridge cimport raise_from_handlers
-from pantheon._core.report cimport pn_last_error_is_memory
+from pantheon._core.report cimport pn_last_error_kind
 from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
@@ -68,12 +68,12 @@ from pantheon.errors import ContextFullError
 from pantheon.regular_file import file_name
 
 KV_TYPES = {"f16": PN_KV_F16, "f32": PN_KV_F32, "q8_0": PN_KV_Q8_0, "q4_0": PN_KV_Q4_0}
+FAILURES = (RuntimeError, MemoryError, ValueError)       # by pn_error_kind
 CHAT_STYLES = ("none", "template", "chatml", "llama3", "mistral", "phi3", "rwkv")
 
 cdef object failure():
     """The exception of this thread's last failed run."""
-    text = pn_last_error().decode()
-    return MemoryError(text) if pn_last_error_is_memory() else RuntimeError(text)
+    return FAILURES[<int>pn_last_error_kind()](os.fsdecode(pn_last_error()))
 
 
 cdef int ended(ModelHandle model, StateHandle state, int status) except -1:
@@ -247,6 +247,12 @@ cdef class ModelBase:
         """What the weights are in: "gguf" or "safetensors"."""
         cdef ModelHandle h = self.open()
         return "gguf" if (<pn_arch_weights *>h.model.weights).gguf != NULL else "safetensors"
+
+    @property
+    def mapped(self):
+        """True: the weights are mapped files. False: a file of them was read into memory (see PANTHEON_MMAP)."""
+        with self.gguf() if self.container == "gguf" else self.safetensors() as file:
+            return file.mapped
 
     @property
     def n_vocab(self):

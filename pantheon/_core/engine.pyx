@@ -4,15 +4,20 @@ The registry is in registry.pyx, admission in admit_steps.pyx.
 """
 import os
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, strdup
+from libc.string cimport memcmp, strdup
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
+from pantheon._core.cursor cimport byte_cursor, cursor_string
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
+from pantheon._core.mapping cimport pn_mapping_set_room
+from pantheon._core.memory.ladder cimport pn_ladder_have
+from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
+from pantheon._core.memory.state cimport pn_mem_state
 from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.registry cimport ops_named, ops_of, ops_of_state
 from pantheon._core.report cimport pn_set_error
@@ -52,17 +57,21 @@ cdef list STYLE_TOKENS = [(b"<|im_start|>", PN_CHAT_CHATML), (b"<|start_header_i
                           (b"[INST]", PN_CHAT_MISTRAL), (b"<|assistant|>", PN_CHAT_PHI3)]
 
 
-cdef bint has_token(const gguf_kv *tokens, bytes text) noexcept:
-    """True when the string array `tokens` holds exactly this text. Lengths were checked when the file was opened."""
-    cdef const uint8_t *p = tokens.data
+cdef bint has_token(const gguf_file *f, const gguf_kv *tokens, bytes text) noexcept:
+    """True when the string array `tokens` holds exactly this text."""
+    cdef byte_cursor c
+    cdef const uint8_t *token
     cdef const char *wanted = text
-    cdef uint64_t n, length = len(text)
+    cdef uint64_t n = 0, length = len(text)
+    c.base = f.maps[0].data
+    c.size = f.maps[0].size
+    c.pos = tokens.data - f.maps[0].data
     for _ in range(tokens.count):
-        memcpy(&n, p, 8)
-        p += 8
-        if n == length and memcmp(p, wanted, n) == 0:
+        token = cursor_string(&c, &n)
+        if token == NULL:                # the scan at load passed here: somebody writes to the mapped file
+            return False
+        if n == length and memcmp(token, wanted, n) == 0:
             return True
-        p += n
     return False
 
 
@@ -73,7 +82,7 @@ cdef int chat_style(const gguf_file *f) noexcept:
     if f.tokenizer == NULL or tokens == NULL:
         return PN_CHAT_NONE
     for text, style in STYLE_TOKENS:
-        if has_token(tokens, text):
+        if has_token(f, tokens, text):
             return style
     return PN_CHAT_NONE
 
@@ -198,6 +207,18 @@ cdef int record_dies(pn_model *model, const int *dies, int n_dies) except -1:
         model.gpu_dies[i] = dies[i]
     model.n_gpu_dies = n_dies
     return 0
+
+
+cdef uint64_t room_for_files() noexcept nogil:
+    """What admission would let new work take. Where nobody watches memory, files are read unasked."""
+    cdef pn_mem_state st
+    if not pn_memwatch_running():
+        return UINT64_MAX
+    pn_memwatch_fresh(&st)
+    return pn_ladder_have(st.host_avail, st.host_reserved, st.host_total) if st.host_total > 0 else UINT64_MAX
+
+
+pn_mapping_set_room(room_for_files)
 
 
 cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL:

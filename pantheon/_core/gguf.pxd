@@ -23,7 +23,7 @@ ctypedef enum gguf_value_type:
     GGUF_F64 = 12
 
 cdef struct gguf_kv:
-    const char *key                      # (key_len,) in the mapping, not NUL-terminated
+    char *key                            # (key_len + 1,) malloc, owned by who owns the array: names never change
     size_t key_len
     int type                             # gguf_value_type
     int elem_type                        # of an array, else -1
@@ -56,4 +56,5 @@ cdef int gguf_get_bool(const gguf_file *f, const char *key, bint *out) except -1
 # GIL; str or None. Raises ValueError when the value is no string or no UTF-8.
 cdef object gguf_get_str(const gguf_file *f, const char *key)
 # GIL; the value as a Python object (int, float, bool, str, list of those); token lists come as bytes. None when absent.
+# ValueError when the file was cut short meanwhile.
 cdef object gguf_value(const gguf_file *f, const gguf_kv *kv)

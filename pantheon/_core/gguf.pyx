@@ -10,10 +10,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset, strlen
 
-from pantheon._core.gguf_shard cimport gguf_shard, gguf_shard_find, gguf_shard_free, gguf_shard_read
+from pantheon._core.gguf_shard cimport gguf_kv_free, gguf_shard, gguf_shard_find, gguf_shard_free, gguf_shard_read
 from pantheon._core.gguf_values cimport kv_bool, kv_float, kv_int, kv_object, kv_str, path_of, quoted
 from pantheon._core.gguf_vocab cimport ft_vocabulary, gguf_vocab_new
-from pantheon._core.mapping cimport pn_mapping, pn_mapping_close
+from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mappings_check
 from pantheon._core.name_index cimport name_index, name_index_add, name_index_find, name_index_free
 from pantheon._core.types cimport tm_tensor
 
@@ -195,7 +195,7 @@ cdef void gguf_close(gguf_file *f) noexcept:
     for i in range(f.n_maps):
         pn_mapping_close(f.maps[i])
     free(f.maps)
-    free(f.kv)
+    gguf_kv_free(f.kv, f.n_kv)
     free(f.tensors)
     free(f.tokenizer)
     free(f)
@@ -241,4 +241,5 @@ cdef object gguf_get_str(const gguf_file *f, const char *key):
 
 
 cdef object gguf_value(const gguf_file *f, const gguf_kv *kv):
+    pn_mappings_check(f.maps, 1)
     return None if kv == NULL else kv_object(f.maps[0], kv)

@@ -16,6 +16,7 @@ from pantheon._core.ggml_types cimport ggml_type
 from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_kv, gguf_open, gguf_tensor, gguf_value
 from pantheon._core.gguf_shard cimport tensor_bytes
 from pantheon._core.gguf_values cimport path_of
+from pantheon._core.mapping cimport pn_mappings_check
 from pantheon._core.name_index cimport name_bytes, name_text
 from pantheon._core.types cimport tm_tensor
 
@@ -77,7 +78,7 @@ class Metadata(Mapping):
         cdef GGUFFile file = self._file
         cdef gguf_file *f = file.file()
         cdef int64_t i
-        return iter([f.kv[i].key[:f.kv[i].key_len].decode("utf-8") for i in range(f.n_kv)])
+        return iter([name_text(f.kv[i].key) for i in range(f.n_kv)])
 
     def __len__(self):
         cdef GGUFFile file = self._file
@@ -169,7 +170,8 @@ cdef class GGUFFile:
         return [info_of(f, &f.tensors[i]) for i in range(f.n_tensors)]
 
     def tensor(self, str name not None):
-        """A read-only array over the tensor in the file; KeyError when there is none of that name.
+        """A read-only array over the tensor in the file; KeyError when there is none of that name, ValueError when
+        somebody has cut the file short. Cut short later, the array's missing part must not be read.
 
         F32, F16, F64 and integers: the type's dtype, shape as in TensorInfo. BF16 and block types: uint8, the last
         dimension being the bytes of a row; I2_S: uint8 without dimensions, its scale behind the rows.
@@ -181,6 +183,7 @@ cdef class GGUFFile:
             t = gguf_tensor(f, name_bytes(name))
         if t == NULL:
             raise KeyError(name)
+        pn_mappings_check(f.maps, f.n_maps)
         data.handle = self.handle
         data.t = t
         shape = shape_of(t)

@@ -10,7 +10,7 @@ cdef struct gguf_shard:                  # all zero: empty and valid
     pn_mapping *map                      # owned
     int version
     int64_t n_kv
-    gguf_kv *kv                          # (n_kv,) owned; keys and values are in the mapping
+    gguf_kv *kv                          # (n_kv,) owned; values are in the mapping
     name_index keys                      # owned; items are positions in kv
     int64_t n_tensors
     tm_tensor *tensors                   # (n_tensors,) owned; data points into the mapping
@@ -19,6 +19,8 @@ cdef struct gguf_shard:                  # all zero: empty and valid
 # caller owes s a gguf_shard_free. Tensor names are not yet compared with each other: that is for the whole set.
 cdef int gguf_shard_read(str path, gguf_shard *s) except -1
 cdef void gguf_shard_free(gguf_shard *s) noexcept nogil
+# nogil; an array of n keys and their names; NULL is allowed.
+cdef void gguf_kv_free(gguf_kv *kv, int64_t n) noexcept nogil
 # nogil; borrowed; NULL when absent.
 cdef const gguf_kv *gguf_shard_find(const gguf_shard *s, const char *key) noexcept nogil
 

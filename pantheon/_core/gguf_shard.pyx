@@ -161,14 +161,15 @@ cdef int read_array(const gguf_shard *s, byte_cursor *c, gguf_kv *kv, str what) 
 cdef int read_kv(gguf_shard *s, byte_cursor *c) except -1:
     cdef size_t start = c.pos
     cdef gguf_kv kv
+    cdef const char *key = NULL
     cdef uint32_t type = 0
     cdef size_t length = 0
     cdef void *room
     cdef int added
     cdef str what
     memset(&kv, 0, sizeof(kv))
-    take_name(s, c, &kv.key, &kv.key_len, KEY_MAX, f"the name of key {s.n_kv}")
-    what = f"the value of key {quoted(kv.key, kv.key_len)}"
+    take_name(s, c, &key, &kv.key_len, KEY_MAX, f"the name of key {s.n_kv}")
+    what = f"the value of key {quoted(key, kv.key_len)}"
     take_u32(s, c, &type, what)
     if value_type_name(type) == NULL:
         bad(s, c.pos - 4, f"{what} has the unknown type {type}")
@@ -188,13 +189,18 @@ cdef int read_kv(gguf_shard *s, byte_cursor *c) except -1:
     if room == NULL:
         no_memory(s)
     s.kv = <gguf_kv *> room
-    added = name_index_add(&s.keys, kv.key, kv.key_len, s.n_kv)
+    kv.key = <char *> malloc(kv.key_len + 1)
+    if kv.key == NULL:
+        no_memory(s)
+    memcpy(kv.key, key, kv.key_len)
+    kv.key[kv.key_len] = 0
+    s.kv[s.n_kv] = kv
+    s.n_kv += 1
+    added = name_index_add(&s.keys, kv.key, kv.key_len, s.n_kv - 1)
     if added < 0:
         no_memory(s)
     if added == 0:
         bad(s, start, f"key {quoted(kv.key, kv.key_len)} is there twice")
-    s.kv[s.n_kv] = kv
-    s.n_kv += 1
     return 0
 
 
@@ -373,9 +379,16 @@ cdef int gguf_shard_read(str path, gguf_shard *s) except -1:
     return 0
 
 
+cdef void gguf_kv_free(gguf_kv *kv, int64_t n) noexcept nogil:
+    cdef int64_t i
+    for i in range(n):
+        free(kv[i].key)
+    free(kv)
+
+
 cdef void gguf_shard_free(gguf_shard *s) noexcept nogil:
     pn_mapping_close(s.map)
-    free(s.kv)
+    gguf_kv_free(s.kv, s.n_kv)
     free(s.tensors)
     name_index_free(&s.keys)
     memset(s, 0, sizeof(gguf_shard))

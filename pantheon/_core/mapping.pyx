@@ -3,6 +3,9 @@ touched, and the page cache shares them between processes.
 
 PANTHEON_MMAP chooses how: "auto" (the default) maps, but reads the file into memory where mapping fails and on NFS and
 SMB, where a change on the server would end the process with SIGBUS; "mmap" maps or fails; "read" always reads.
+
+The same signal comes on any file system when somebody cuts a mapped file short and a page behind its new end is
+touched. So the descriptor stays open, and whoever is about to read much asks first whether the file is whole.
 """
 import os
 
@@ -13,7 +16,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 from posix.mman cimport MAP_FAILED, MAP_PRIVATE, PROT_READ, mmap, munmap
-from posix.stat cimport fstat, struct_stat
+from posix.stat cimport S_ISREG, fstat, struct_stat
 from posix.types cimport off_t
 from posix.unistd cimport close
 
@@ -49,6 +52,14 @@ def is_network_filesystem(f_type):
     return magic in (NFS_MAGIC, SMB_MAGIC, CIFS_MAGIC, SMB2_MAGIC)
 
 
+cdef pn_room_fn room_for_files = NULL
+
+
+cdef void pn_mapping_set_room(pn_room_fn room) noexcept nogil:
+    global room_for_files
+    room_for_files = room
+
+
 cdef object os_error(int code, str path):
     return OSError(code, os.strerror(code), path)
 
@@ -61,12 +72,13 @@ cdef str mode_of_environment():
 
 
 cdef int map_file(pn_mapping *m, int fd) noexcept nogil:
-    """0, or the errno that says why the file cannot be mapped."""
+    """0, or the errno that says why the file cannot be mapped. Keeps the descriptor."""
     cdef void *p = mmap(NULL, m.size, PROT_READ, MAP_PRIVATE, fd, 0)
     if p == MAP_FAILED:
         return errno
     m.data = <const uint8_t *> p
     m.mapped = True
+    m.descriptor = fd
     return 0
 
 
@@ -75,6 +87,13 @@ cdef int read_file(pn_mapping *m, int fd, str path) except -1:
     cdef size_t done = 0, want
     cdef ssize_t got
     cdef int code = 0
+    cdef uint64_t room = m.size
+    if room_for_files != NULL:
+        with nogil:
+            room = room_for_files()
+    if room < m.size:
+        raise MemoryError(f"{path}: its {m.size} bytes are to be read into memory, where {room} may be taken; "
+                          "PANTHEON_MMAP=mmap maps it")
     if posix_memalign(&buffer, READ_ALIGNMENT, m.size) != 0:
         raise MemoryError(f"{path}: no memory to read {m.size} bytes into")
     m.data = <const uint8_t *> buffer
@@ -123,25 +142,39 @@ cdef pn_mapping *pn_mapping_open(str path) except NULL:
     try:
         if m == NULL:
             raise MemoryError(f"{path}: no memory")
+        m.descriptor = -1
         if fstat(fd, &info) != 0:
             raise os_error(errno, path)
         m.size = info.st_size
+        m.device = info.st_dev
+        m.inode = info.st_ino
         m.path = <char *> malloc(len(name) + 1)
         if m.path == NULL:
             raise MemoryError(f"{path}: no memory")
         memcpy(m.path, <const char *> name, len(name) + 1)
         fill(m, fd, mode, path)
     except BaseException:
+        if m == NULL or m.descriptor != fd:
+            close(fd)
         pn_mapping_close(m)
         raise
-    finally:
-        close(fd)                        # a mapping outlives its descriptor
+    if m.descriptor != fd:
+        close(fd)
     return m
 
 
+cdef bint has_descriptor(const pn_mapping *m, struct_stat *info) noexcept nogil:
+    """Whether the descriptor is still that of the file, and what it says: programs that become daemons close all."""
+    return (m.descriptor >= 0 and fstat(m.descriptor, info) == 0 and S_ISREG(info.st_mode)
+            and <uint64_t> info.st_dev == m.device and <uint64_t> info.st_ino == m.inode)
+
+
 cdef void pn_mapping_close(pn_mapping *m) noexcept nogil:
+    cdef struct_stat info
     if m == NULL:
         return
+    if has_descriptor(m, &info):
+        close(m.descriptor)
     if m.mapped:
         munmap(<void *> m.data, m.size)
     else:
@@ -150,11 +183,29 @@ cdef void pn_mapping_close(pn_mapping *m) noexcept nogil:
     free(m)
 
 
+cdef const pn_mapping *pn_mappings_cut(pn_mapping **maps, int n) noexcept nogil:
+    cdef struct_stat info
+    cdef int i
+    for i in range(n):
+        if has_descriptor(maps[i], &info) and <size_t> info.st_size < maps[i].size:
+            return maps[i]
+    return NULL
+
+
+cdef int pn_mappings_check(pn_mapping **maps, int n) except -1:
+    cdef const pn_mapping *m = pn_mappings_cut(maps, n)
+    if m != NULL:
+        raise ValueError(f"{os.fsdecode(<bytes> m.path)}: the file was cut short after it was opened with "
+                         f"{m.size} bytes")
+    return 0
+
+
 cdef class MappedFile:
     """A file as a read-only buffer: memoryview(MappedFile(path)), np.frombuffer(MappedFile(path), np.uint8).
 
     Opened by the constructor and let go with the last reference, those of its buffers included. Raises OSError
-    (FileNotFoundError, IsADirectoryError, ...) or ValueError naming the file.
+    (FileNotFoundError, IsADirectoryError, ...) or ValueError naming the file; the latter, too, for a new buffer when
+    somebody has cut the file short.
     """
 
     cdef pn_mapping *m
@@ -166,6 +217,7 @@ cdef class MappedFile:
         pn_mapping_close(self.m)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
+        pn_mappings_check(&self.m, 1)
         # An empty file has no address, and a buffer needs one even for nothing.
         cdef void *start = <void *> self.m.data if self.m.size else <void *> self.m.path
         PyBuffer_FillInfo(buffer, self, start, self.m.size, True, flags)

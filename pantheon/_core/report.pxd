@@ -8,6 +8,11 @@ cdef struct pn_interrupt:                # who is asked whether a call is to sto
     pn_interrupt_fn stop                 # true: the call stops at once with an error
     void *arg                            # handed to stop, the caller's own
 
+ctypedef enum pn_error_kind:             # what Python raises for a failed call
+    PN_ERROR_RUN = 0                     # RuntimeError
+    PN_ERROR_MEMORY = 1                  # MemoryError
+    PN_ERROR_FILE = 2                    # ValueError
+
 cdef enum:                               # the numbers of Python's logging
     PN_LOG_DEBUG = 10
     PN_LOG_INFO = 20
@@ -18,9 +23,11 @@ cdef enum:                               # the numbers of Python's logging
 cdef const char *pn_last_error() noexcept nogil
 # nogil. format may hold up to two %lld, for a and b; the text is cut at 511 bytes.
 cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil
-# nogil. The same for an allocation that failed: Python raises MemoryError for it.
+# nogil. The same for an allocation that failed.
 cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil
-cdef bint pn_last_error_is_memory() noexcept nogil
+# nogil. The same for a file of the model; the text begins with its path.
+cdef void pn_set_file_error(const char *path, const char *format, int64_t a, int64_t b) noexcept nogil
+cdef pn_error_kind pn_last_error_kind() noexcept nogil
 # nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept.
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil
 cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil

@@ -6,12 +6,12 @@ cdef extern from *:
     """
     typedef void (*pn_log_callback_fn)(int, const char *);
     static _Thread_local char pn_error_text[512] = "no error";
-    static _Thread_local int pn_error_is_memory;
+    static _Thread_local int pn_error_kind_now;
     static _Thread_local const void *pn_interrupt_now;
     static pn_log_callback_fn volatile pn_log_callback;
     """
     char pn_error_text[512]
-    int pn_error_is_memory
+    int pn_error_kind_now
     const void *pn_interrupt_now         # const pn_interrupt *, of this thread
     pn_log_fn pn_log_callback
 
@@ -21,19 +21,26 @@ cdef const char *pn_last_error() noexcept nogil:
 
 
 cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil:
-    global pn_error_is_memory
-    pn_error_is_memory = 0
+    global pn_error_kind_now
+    pn_error_kind_now = PN_ERROR_RUN
     snprintf(pn_error_text, sizeof(pn_error_text), format, <long long>a, <long long>b)
 
 
 cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil:
-    global pn_error_is_memory
+    global pn_error_kind_now
     pn_set_error(format, a, b)
-    pn_error_is_memory = 1
+    pn_error_kind_now = PN_ERROR_MEMORY
 
 
-cdef bint pn_last_error_is_memory() noexcept nogil:
-    return pn_error_is_memory
+cdef void pn_set_file_error(const char *path, const char *format, int64_t a, int64_t b) noexcept nogil:
+    global pn_error_kind_now
+    cdef int n = min(snprintf(pn_error_text, sizeof(pn_error_text), b"%.300s: ", path), 302)
+    snprintf(pn_error_text + n, sizeof(pn_error_text) - n, format, <long long>a, <long long>b)
+    pn_error_kind_now = PN_ERROR_FILE
+
+
+cdef pn_error_kind pn_last_error_kind() noexcept nogil:
+    return <pn_error_kind>pn_error_kind_now
 
 
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil:

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset, strlen
 
 from pantheon._core.bounded_json cimport json_file, json_parse
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_F64, PN_I8, PN_I16, PN_I32, PN_I64
-from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mapping_open
+from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mapping_open, pn_mappings_check
 from pantheon._core.name_index cimport (
     name_bytes,
     name_index,
@@ -326,19 +326,32 @@ cdef class SafetensorsFile:
         return [os.fsdecode(<bytes>f.maps[i].path) for i in range(f.n_maps)]
 
     @property
+    def mapped(self):
+        """True when every file is mapped, False when one had to be read into memory."""
+        cdef safetensors_file *f = self.file()
+        return all([f.maps[i].mapped for i in range(f.n_maps)])
+
+    def check(self):
+        """ValueError naming a file that somebody has cut short. Arrays over it must not be read then."""
+        cdef safetensors_file *f = self.file()
+        pn_mappings_check(f.maps, f.n_maps)
+
+    @property
     def tensors(self):
         """The directory, a list of TensorInfo."""
         cdef safetensors_file *f = self.file()
         return [info_of(f, i) for i in range(f.n_tensors)]
 
     def tensor(self, str name not None):
-        """(nbytes,) read-only uint8 array over the tensor's bytes in the file; KeyError when there is none."""
+        """(nbytes,) read-only uint8 array over the tensor's bytes in the file; KeyError when there is none, ValueError
+        as check."""
         cdef safetensors_file *f = self.file()
         cdef _Bytes data = _Bytes.__new__(_Bytes)
         cdef bytes text = name_bytes(name)
         data.t = NULL if b"\0" in text else safetensors_tensor(f, text)
         if data.t == NULL:
             raise KeyError(name)
+        pn_mappings_check(f.maps, f.n_maps)
         data.handle = self.handle
         return np.frombuffer(data, np.uint8)
 

@@ -40,6 +40,7 @@ def collect(model: "pantheon.Model", contexts: Iterable[int | None], kv_types: I
     """Everything that `pantheon info` says of model, as plain JSON values."""
     return {
         "path": model.path,
+        "mapped": model.mapped,
         "arch": model.arch,
         "config": model.config,
         "tensors": tensors_by_type(model),
@@ -69,7 +70,8 @@ def _state(model: "pantheon.Model", n_ctx: int | None, kv_type: str) -> dict[str
 
 def _print(report: dict[str, Any]) -> None:
     terminal.title(report["path"])
-    terminal.table([["  architecture", report["arch"]],
+    terminal.table([["  weights are", "mapped" if report["mapped"] else "read into memory"],
+                    ["  architecture", report["arch"]],
                     *([f"  {name}", str(value)] for name, value in report["config"].items())])
     tensors = report["tensors"]
     terminal.table([[f"  {t['type']}", str(t["tensors"]), f"{t['elements']:,}", terminal.size(t["bytes"])]

@@ -71,7 +71,7 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: s
         else:
             add_vocabulary(writer, vocabulary)
         with replaced(out, force) as part:
-            write_file(part, writer, plans, weights, progress)
+            write_file(part, writer, plans, file, weights, progress)
 
 
 def _convert_rwkv(folder: Path, weights: Path, out: Path, type: str, force: bool, tokenizer: bool,
@@ -85,7 +85,7 @@ def _convert_rwkv(folder: Path, weights: Path, out: Path, type: str, force: bool
         else:
             add_world_vocabulary(writer, world, n_vocab)
         with replaced(out, force) as part:
-            write_file(part, writer, plans, str(weights), progress)
+            write_file(part, writer, plans, file, str(weights), progress)
 
 
 def _writer(arch: str, name: str, plans: Sequence[Plan], type: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pantheon._core.safetensors import SafetensorsFile
 from pantheon.convert.types import Plan, encoded
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total) in bytes of the file
@@ -46,8 +47,10 @@ def refuse_existing(path: Path, force: bool) -> None:
         raise FileExistsError(17, "exists already; --force replaces it", str(path))
 
 
-def write_file(path: Path, writer: Any, plans: Sequence[Plan], what: str, progress: Progress) -> None:
-    """path: an existing empty file; writer: a gguf.GGUFWriter without file, with all keys; what: names the source."""
+def write_file(path: Path, writer: Any, plans: Sequence[Plan], source: SafetensorsFile, what: str,
+               progress: Progress) -> None:
+    """path: an existing empty file; writer: a gguf.GGUFWriter without file, with all keys; source: what the plans read
+    from; what: its name, for messages."""
     total = sum(_padded(plan.nbytes, writer.data_alignment) for plan in plans)
     free = shutil.disk_usage(path.parent).free
     if total > free:
@@ -66,10 +69,12 @@ def write_file(path: Path, writer: Any, plans: Sequence[Plan], what: str, progre
         _pad(file, file.tell(), writer.data_alignment)
         for plan in plans:
             written = 0
-            for source, slab in plan.output.slabs():
-                data = encoded(slab, plan.kind, f"{what}: tensor {source}")
+            source.check()
+            for tensor, slab in plan.output.slabs():
+                data = encoded(slab, plan.kind, f"{what}: tensor {tensor}")
                 file.write(data.data)
                 written += data.nbytes
+                source.check()           # before the next slab is read
                 progress("convert", done + written, total)
             assert written == plan.nbytes, plan.output.name
             done += _padded(written, writer.data_alignment)

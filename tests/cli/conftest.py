@@ -79,6 +79,7 @@ class Model:
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     config: dict = field(default_factory=lambda: {"n_vocab": 256, "n_layer": 2, "rope_base": 10000.0})
     closed: bool = False
+    mapped: bool = True
     whole_prompts: bool = False
 
     def gguf(self):

@@ -33,7 +33,7 @@ def cpu(monkeypatch):
 def test_info_json(capsys, model, weights):
     assert main(["info", "--json", "--ctx", "512", "--ctx", "1024", "--kv", "q8_0", model.path]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["arch"] == "llama" and report["path"] == model.path
+    assert report["arch"] == "llama" and report["path"] == model.path and report["mapped"] is True
     assert report["config"] == model.config
     assert report["tensors"] == [
         {"type": "Q4_1", "tensors": 2, "elements": 3232, "bytes": 2020},
@@ -50,6 +50,7 @@ def test_info_text(capsys, model, weights):
     assert err == ""
     lines = [line.split() for line in out.splitlines()]
     assert [model.path] in lines
+    assert ["weights", "are", "mapped"] in lines
     assert ["n_layer", "2"] in lines
     assert ["Q4_1", "2", "3,232", "2.0", "kB"] in lines
     assert ["4096", "q4_0", "4.1", "kB", "100", "B", "20", "B", "3", "B", "4.2", "kB", "6.3", "kB"] in lines

@@ -25,6 +25,7 @@ from pantheon._core.arch.run cimport (
     pn_run_ops,
     run_batch,
     run_check,
+    run_check_files,
     run_execute,
     run_of,
     run_prefill,
@@ -182,7 +183,7 @@ cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, 
     cdef void *memory
     cdef tm_tensor *out
     cdef float *logits
-    if run_check(&run_ops, model, token, state, 1) != 0:
+    if run_check(&run_ops, model, token, state, 1) != 0 or run_check_files(model) != 0:
         return NULL
     pn_arena_reset(state.arena)
     memory = pn_arena_alloc(state.arena, need + 64)

@@ -25,7 +25,16 @@ from pantheon._core.arch.qwen35moe_state cimport (
     state_snapshot_bytes,
     state_truncate,
 )
-from pantheon._core.arch.run cimport pn_run, pn_run_ops, run_batch, run_check, run_execute, run_of, run_prefill
+from pantheon._core.arch.run cimport (
+    pn_run,
+    pn_run_ops,
+    run_batch,
+    run_check,
+    run_check_files,
+    run_execute,
+    run_of,
+    run_prefill,
+)
 from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
 from pantheon._core.config_hf cimport hf_ternary_rule, hf_text, hf_tied
 from pantheon._core.deltanet cimport pn_deltanet_run
@@ -146,7 +155,8 @@ cdef tm_tensor *pn_qwen35moe_forward(pn_model *model, uint32_t token, pn_state *
     cdef qwen_pass p
     cdef pn_run run = run_of(model, &token, 1, 0, of(state).logits)
     run.embd_override = state.embd_override
-    if run_check(&run_ops, model, token, state, 1) != 0 or begin(&p, &run) != 0:
+    if (run_check(&run_ops, model, token, state, 1) != 0 or run_check_files(model) != 0
+            or begin(&p, &run) != 0):
         return NULL
     add(&p, state, 0, 1)
     run_execute(&run_ops, &p, &run)

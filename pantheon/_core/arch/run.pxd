@@ -40,6 +40,8 @@ cdef struct pn_run_ops:                  # an architecture's part; a job is its 
 # nogil. Refuses a token outside the vocabulary, n more positions than fit, and a broken state; 0, or -1.
 cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token, const pn_state *state,
                    int n) noexcept nogil
+# nogil. 0, or -1 when somebody has cut short a file that the weights are views into. Asked before each run.
+cdef int run_check_files(const pn_model *model) noexcept nogil
 # nogil. A run of n_tok tokens, without override.
 cdef pn_run run_of(pn_model *model, const uint32_t *tokens, int n_tok, int first_out, float *logits) noexcept nogil
 # nogil. Executes a run whose job is filled; 0, or -1 when it was interrupted.

@@ -5,9 +5,10 @@ from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.base.fork cimport pn_forks
 from pantheon._core.kernels.table cimport PN_F32
 from pantheon._core.linear cimport team_barrier
+from pantheon._core.mapping cimport pn_mapping, pn_mappings_cut
 from pantheon._core.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.pool cimport fw_pool_run
-from pantheon._core.report cimport pn_interrupted, pn_set_error, pn_set_no_memory
+from pantheon._core.report cimport pn_interrupted, pn_set_error, pn_set_file_error, pn_set_no_memory
 
 
 cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token, const pn_state *state,
@@ -23,6 +24,19 @@ cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token,
                      0, 0)
         return -1
     return 0
+
+
+cdef int run_check_files(const pn_model *model) noexcept nogil:
+    cdef const pn_arch_weights *w = <const pn_arch_weights *>model.weights
+    cdef const pn_mapping *m = NULL
+    if w.gguf != NULL:
+        m = pn_mappings_cut(w.gguf.maps, w.gguf.n_maps)
+    elif w.safetensors != NULL:
+        m = pn_mappings_cut(w.safetensors.maps, w.safetensors.n_maps)
+    if m == NULL:
+        return 0
+    pn_set_file_error(m.path, b"the file was cut short after it was opened with %lld bytes", m.size, 0)
+    return -1
 
 
 cdef pn_run run_of(pn_model *model, const uint32_t *tokens, int n_tok, int first_out, float *logits) noexcept nogil:
@@ -56,7 +70,7 @@ cdef int run_prefill(const pn_run_ops *ops, void *job, pn_model *model, const ui
         n_tok = min(window, n - first)
         run = run_of(model, tokens + first, n_tok, 0 if all else n_tok - 1,
                      logits_out + (<size_t>first * model.config.n_vocab if all else 0))
-        if ops.begin(job, &run) != 0:
+        if run_check_files(model) != 0 or ops.begin(job, &run) != 0:
             return -1
         ops.add(job, state, 0, n_tok)
         if run_execute(ops, job, &run) != 0:
@@ -76,7 +90,7 @@ cdef int run_batch(const pn_run_ops *ops, void *job, pn_model *model, const uint
     while first < n:
         n_tok = min(ops.window, n - first)
         run = run_of(model, tokens + first, n_tok, 0, logits_out + <size_t>first * model.config.n_vocab)
-        if ops.begin(job, &run) != 0:
+        if run_check_files(model) != 0 or ops.begin(job, &run) != 0:
             return -1
         for i in range(n_tok):
             ops.add(job, states[first + i], i, 1)

@@ -19,6 +19,7 @@ from pantheon._core.arch.run cimport (
     pn_run_ops,
     run_batch,
     run_check,
+    run_check_files,
     run_embed,
     run_execute,
     run_of,
@@ -260,7 +261,7 @@ cdef int run_single(pn_model *model, uint32_t token, pn_state *state, float *out
     cdef pn_run run = run_of(model, &token, 1, 0, out)
     cdef rx_job job
     cdef int i
-    if work == NULL:
+    if work == NULL or run_check_files(model) != 0:
         return -1
     run.embd_override = state.embd_override
     fill(&job, &run, work)
@@ -293,7 +294,7 @@ cdef int run_prompt(pn_model *model, const uint32_t *tokens, int n, pn_state *st
     cdef rx_prompt prompt
     cdef rx_job job
     cdef void *memory
-    if work == NULL:
+    if work == NULL or run_check_files(model) != 0:
         return -1
     fill(&job, &run, work)
     memory = rx_prompt_new(&prompt, &job.x, &job.v_first, st, &model.config, n, selects)
