@@ -100,12 +100,10 @@ class Model(ModelBase):
             if self.vocab_path is None:
                 raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path")
             return WorldTokenizer.from_file(self.vocab_path, self.n_vocab)
+        from pantheon.text.hf import load_gguf_tokenizer, load_tokenizer
+
         if self._hf_folder is None:
-            from pantheon.text.tokenizer import Tokenizer
-
-            return Tokenizer(self.metadata, self.n_vocab)
-        from pantheon.text.hf import load_tokenizer
-
+            return load_gguf_tokenizer(self.metadata, self.n_vocab)
         return load_tokenizer(self._hf_folder, self.n_vocab)
 
     @property

@@ -82,3 +82,15 @@ def read_json(path, int max_depth=32, size_t max_items=1 << 20, size_t max_bytes
     if not isinstance(value, dict):
         raise ValueError(f"{path}: not a JSON object")
     return value
+
+
+def parse_json(str text not None, str what not None, int max_depth=32, size_t max_items=1 << 20,
+               size_t max_bytes=16 << 20):
+    """The object that text is, a dict. ValueError, which begins with `what`."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > max_bytes:
+        raise ValueError(f"{what}: {len(data)} bytes, more than the {max_bytes} of such a text")
+    value = json_parse(data, len(data), max_depth, max_items, what)
+    if not isinstance(value, dict):
+        raise ValueError(f"{what}: not a JSON object")
+    return value

@@ -6,7 +6,7 @@ every size that later becomes an allocation, a divisor or an index is bounded he
 import math
 
 from libc.math cimport sqrt
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 from pantheon._core.gguf cimport (
@@ -18,6 +18,7 @@ from pantheon._core.gguf cimport (
     gguf_get_str,
     gguf_tensor,
 )
+from pantheon._core.gguf_vocab cimport most_tokens
 from pantheon._core.rope cimport rope_attention_factor
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
@@ -112,6 +113,7 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     cdef pn_rope_kind rope_kind = c.rope_kind
     cdef double factor, scale
     cdef const void *kv
+    cdef uint64_t count
     keys.f = f
     keys.arch = arch
     keys.path = path
@@ -124,7 +126,10 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.n_tokens = c.n_vocab
     kv = gguf_find(f, b"tokenizer.ggml.tokens")
     if kv != NULL:
-        c.n_tokens = <int>min(f.kv[(<char *>kv - <char *>f.kv) // sizeof(f.kv[0])].count, <unsigned>c.n_vocab)
+        count = f.kv[(<char *>kv - <char *>f.kv) // sizeof(f.kv[0])].count
+        if count > <uint64_t>most_tokens(c.n_vocab):
+            raise ValueError(f"{path}: key tokenizer.ggml.tokens has {count} elements for {c.n_vocab} logits")
+        c.n_tokens = <int>min(count, <unsigned>c.n_vocab)
     c.n_layer = keys.int32("block_count")
     if not 1 <= c.n_layer <= 1024:
         raise ValueError(f"{path}: key {arch}.block_count is {c.n_layer}, not in 1..1024")

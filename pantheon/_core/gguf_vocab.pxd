@@ -17,3 +17,5 @@ cdef extern from "ft_tokenizer.h":
 # GIL; *out is set to the checked view, malloc'ed and the caller's, or to NULL when the file has no tokens. It borrows
 # from the mapping of s. Raises ValueError naming file and key.
 cdef int gguf_vocab_new(const gguf_shard *s, ft_vocabulary **out) except -1
+# GIL or not; how many tokens are of use, or at least usual, for that many logits
+cpdef int64_t most_tokens(int64_t n_vocab) noexcept

@@ -7,12 +7,21 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from pantheon._core.cursor cimport byte_cursor, cursor_string
-from pantheon._core.gguf cimport GGUF_ARRAY, GGUF_F32, GGUF_I32, GGUF_STRING, gguf_kv
+from pantheon._core.gguf cimport GGUF_ARRAY, GGUF_F32, GGUF_I32, GGUF_STRING, GGUF_U32, gguf_kv
 from pantheon._core.gguf_shard cimport gguf_shard, gguf_shard_find
 from pantheon._core.gguf_values cimport kv_int, kv_str, path_of, quoted, value_type_name
 
+# Every merge makes a token, and few tokens are made in more than one way: more merges are only there to be worked on.
+MERGES_PER_TOKEN = 8
+
 cdef enum:
     TOKEN_BYTE = 6                       # token_type of <0x00> .. <0xFF>
+    MOST_TOKENS = 1 << 24
+
+
+cpdef int64_t most_tokens(int64_t n_vocab) noexcept:
+    """Tokens that a vocabulary for n_vocab logits may have. Some files have more than logits, which are of no use."""
+    return min(2 * n_vocab + (1 << 16), <int64_t> MOST_TOKENS)
 
 
 cdef int wrong(const gguf_shard *s, const gguf_kv *kv, str message) except -1:
@@ -35,6 +44,13 @@ cdef const uint8_t *per_token(const gguf_shard *s, const gguf_kv *kv, int64_t n_
     if kv.count != <uint64_t> n_tokens:
         wrong(s, kv, f"has {kv.count} elements for {n_tokens} tokens")
     return kv.data
+
+
+cdef int at_most(const gguf_shard *s, const gguf_kv *kv, int64_t most) except -1:
+    """Before anything is made of the array."""
+    if kv.count > <uint64_t> most:
+        wrong(s, kv, f"has {kv.count} elements, more than the {most} that the vocabulary can use")
+    return 0
 
 
 cdef int32_t special(const gguf_shard *s, const char *key, int64_t n_tokens) except -2:
@@ -80,6 +96,7 @@ cdef int fill(const gguf_shard *s, const gguf_kv *tokens, ft_vocabulary *v) exce
     cdef str kind = None if model == NULL else kv_str(s.map, model)
     if tokens.count == 0:
         wrong(s, tokens, "is empty")
+    at_most(s, tokens, MOST_TOKENS)
     v.n_tokens = tokens.count
     v.tokens = tokens.data
     kv = array(s, "tokenizer.ggml.scores", GGUF_F32, GGUF_I32)
@@ -89,8 +106,12 @@ cdef int fill(const gguf_shard *s, const gguf_kv *tokens, ft_vocabulary *v) exce
     v.types = per_token(s, array(s, "tokenizer.ggml.token_type", GGUF_I32, GGUF_I32), v.n_tokens)
     kv = array(s, "tokenizer.ggml.merges", GGUF_STRING, GGUF_STRING)
     if kv != NULL:
+        at_most(s, kv, v.n_tokens * <int64_t> MERGES_PER_TOKEN)
         v.n_merges = kv.count
         v.merges = kv.data
+    kv = array(s, "tokenizer.ggml.suppress_tokens", GGUF_I32, GGUF_U32)
+    if kv != NULL:
+        at_most(s, kv, v.n_tokens)
     v.bos = special(s, "tokenizer.ggml.bos_token_id", v.n_tokens)
     v.eos = special(s, "tokenizer.ggml.eos_token_id", v.n_tokens)
     v.eot = special(s, "tokenizer.ggml.eot_token_id", v.n_tokens)

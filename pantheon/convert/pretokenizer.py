@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pantheon.text.hf import parts_of
+from pantheon.text.hf_codec import parts_of
 from pantheon.text.pretokenizers import TABLE
 
 # Of the names with the same rules the one that says no more than these.

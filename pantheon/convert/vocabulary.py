@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pantheon._core.bounded_json import read_json
+from pantheon._core.gguf_vocab import most_tokens
 from pantheon.convert.hyper import Hyper
 from pantheon.convert.pretokenizer import pretokenizer_name
-from pantheon.text.hf import JSON_LIMITS, FolderSettings, HFTokenizer, load_tokenizer
+from pantheon.text.folder import FolderSettings
+from pantheon.text.hf import HFTokenizer, json_limits, load_tokenizer
 from pantheon.text.spm_model import read_spm_model
 from pantheon.text.tokenizer import Tokenizer
 from pantheon.text.vocab import PREFIX, TokenType, Vocab
@@ -52,7 +54,7 @@ def read_vocabulary(folder: Path, h: Hyper) -> Vocabulary:
     tokenizer = load_tokenizer(str(folder), h.n_vocab)
     vocab = tokenizer.vocab
     byte_level = isinstance(tokenizer, HFTokenizer) and tokenizer.byte_level
-    data = read_json(path, **JSON_LIMITS) if path.exists() else {}
+    data = read_json(path, **json_limits(h.n_vocab)) if path.exists() else {}
     pre = pretokenizer_name(data, str(path)) if byte_level else "default"
     if byte_level and not vocab.merges:
         raise ValueError(f"{path}: key model.merges: a byte-level vocabulary without merges has no GGUF form")
@@ -93,7 +95,7 @@ def _scores(folder: Path, vocab: Vocab, types: list[int]) -> list[float]:
         return list(vocab.scores)
     path = folder / "tokenizer.model"
     if path.exists():
-        model = read_spm_model(path)
+        model = read_spm_model(path, most_tokens(vocab.n_vocab))
         known = dict(zip(model.texts, model.scores, strict=True))
         if all(text in known for text, kind in zip(vocab.texts, types, strict=True) if kind == TokenType.NORMAL):
             return [known.get(text, _ADDED_SCORE) for text in vocab.texts]

@@ -48,15 +48,16 @@ class ChatTemplate:
         seconds: float = 5.0,
         max_output: int = 1 << 20,
         now: Callable[[], datetime] = datetime.now,
-        **special_tokens: str | None,
+        **special_tokens: str | Sequence[str] | None,
     ):
         self.sources = {"default": source} if isinstance(source, str) else dict(source)
         self.sources = {name: STYLES.get(text, text) for name, text in self.sources.items()}
         tokens = {"bos_token": bos_token, "eos_token": eos_token, **special_tokens}
         for name in tokens:
-            if not name.endswith("_token"):
+            if not name.endswith("_token") and name != "additional_special_tokens":
                 raise TypeError(f"ChatTemplate: {name!r} is neither an argument nor the name of a token")
-        self._tokens = {name: template_text(text) for name, text in tokens.items() if text is not None}
+        self._tokens = {name: template_text(text) if isinstance(text, str) else [template_text(t) for t in text]
+                        for name, text in tokens.items() if text is not None}  # fmt: skip
         self._seconds = seconds
         self._max_output = max_output
         self._now = now

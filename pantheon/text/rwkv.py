@@ -53,7 +53,7 @@ class WorldTokenizer(Tokenizer):
         self.bos_id, self.eos_id = None, END_OF_TEXT
         self.add_bos = self.add_eos = self.add_space_prefix = False
         self.chat_templates: dict[str, str] = {}
-        self.special_tokens: dict[str, str] = {}
+        self.special_tokens: dict[str, str | list[str]] = {}
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], n_vocab: int) -> WorldTokenizer:

@@ -1,135 +1,155 @@
-"""Cutting special tokens out of text before any tokenising."""
+"""Cutting added tokens, control tokens among them, out of text before any tokenising.
+
+The rules are those of the tokenizers package, which the vocabularies were made with: leftmost first, of those that
+begin at one place the longest; then the flags of the one that was found.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
-
-from pantheon.text.vocab import TokenType, Vocab
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 log = logging.getLogger("pantheon")
 
 # Far above any real vocabulary: a file must not make the prefix tree eat the memory.
-MAX_LENGTH = 512  # characters of one special token that is looked for
+MAX_LENGTH = 512  # characters of one token that is looked for
 MAX_TOTAL = 1 << 18  # characters of all
 
-Allowed = Callable[[int, int], bool]  # may the control token in text[start:end] be one?
+# Unicode's White_Space. Python's isspace takes U+001C to U+001F too.
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_BLANKS = frozenset(WHITE_SPACE)
+_WORD_CATEGORIES = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Mn", "Mc", "Me", "Pc"))
+# Alphabetic by a property of their own (letters in circles and squares), and the joiners.
+_WORD_RANGES = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189), (0x200C, 0x200D))
+
+Trust = bool | bytes  # of all characters of a text, or one byte for each
+
+
+@dataclass(frozen=True)
+class Special:
+    """A token that is cut out of text.
+
+    control         it steers the model: only text that is trusted may become one
+    lstrip, rstrip  it takes the white space before, or after, it
+    single_word     it is none within a word
+    normalized      it is looked for in the normalised text, by the normaliser's owner: a SpecialPartition has no such
+    """
+
+    id: int
+    text: str
+    control: bool
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool = False
 
 
 class SpecialPartition:
-    """Splits text at special tokens: longest special first, of equal ones the lowest id, left to right.
+    """Splits text at added tokens.
 
-    User-defined tokens count in any text. Control and unknown tokens count only where the caller allows it, so that
-    text from outside cannot become one. Time is linear in the text for a given vocabulary.
+    Tokens that are no control tokens are found in any text. Control tokens are found where the text is trusted: each in
+    one run of trusted characters, so that no text from outside becomes or completes one. In text that is not trusted a
+    control token's text stays whole, as that of ordinary words. Time is linear in the text for a given vocabulary.
     """
 
-    def __init__(self, vocab: Vocab):
-        self._ids: dict[str, int] = {}
-        self._user: set[str] = set()
-        kinds = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
-        for i, (raw, kind) in enumerate(zip(vocab.texts, vocab.types, strict=True)):
-            if kind not in kinds or not raw:
-                continue
-            try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError:
-                continue
-            if len(text) > MAX_LENGTH:
-                log.warning("special token %d has %d characters: never found in text", i, len(text))
-                continue
-            if text not in self._ids:
-                self._ids[text] = i
-                if kind == TokenType.USER_DEFINED:
-                    self._user.add(text)
-        total = sum(map(len, self._ids))
+    def __init__(self, specials: Iterable[Special], where: str):
+        """Of tokens with the same text the lowest id counts. ValueError, which begins with `where`, for too many."""
+        self._specials: dict[str, Special] = {}
+        for special in sorted(specials, key=lambda s: s.id):
+            if len(special.text) > MAX_LENGTH:
+                log.warning("%s: added token %d has %d characters: never found in text", where, special.id,
+                            len(special.text))
+            elif special.text:
+                self._specials.setdefault(special.text, special)
+        total = sum(map(len, self._specials))
         if total > MAX_TOTAL:
-            raise ValueError(f"tokenizer.ggml.tokens: special tokens of {total} characters in all, over {MAX_TOTAL}")
-        self._order = sorted(self._ids, key=lambda t: (-len(t.encode()), self._ids[t]))
-        self._rank = {text: n for n, text in enumerate(self._order)}
-        self._prefixes = {t: [p for n in range(len(t), 0, -1) if (p := t[:n]) in self._ids] for t in self._order}
+            raise ValueError(f"{where}: added tokens of {total} characters in all, over {MAX_TOTAL}")
         try:
-            self._all_regex = _longest_at(self._ids)
-            self._user_regex = _longest_at(self._user)
+            self._any = _longest(self._specials)
+            self._plain = _longest(text for text, special in self._specials.items() if not special.control)
         except RecursionError:
-            raise ValueError("tokenizer.ggml.tokens: too many special tokens continue each other") from None
+            raise ValueError(f"{where}: too many added tokens continue each other") from None
 
-    def split(self, text: str, control: bool | Allowed) -> list[tuple[str, int | None]]:
-        """text as items (fragment, None) and (special text, id), in order, without empty fragments.
+    def split(self, text: str, trusted: Trust) -> list[tuple[int, int, int | None]]:
+        """text as pieces (start, end, id of the token or None), in order.
 
-        control: True or False for all control tokens, or a function of (start, end) that decides each occurrence.
+        Pieces cover the text. They may overlap where a token takes white space that is a token itself: both count.
         """
-        items: list[tuple[str, int | None]] = []
-        done = 0
-        for start, end, special in self._occurrences(text, control):
-            if start > done:
-                items.append((text[done:start], None))
-            items.append((special, self._ids[special]))
+        pieces: list[tuple[int, int, int | None]] = []
+        done = blanks_end = 0
+        for start, end, special in self._matches(text, trusted):
+            if special.single_word and _in_word(text, start, end):
+                continue
+            if special.lstrip:
+                while start > done and text[start - 1] in _BLANKS:
+                    start -= 1
+            if special.rstrip:
+                if end >= blanks_end:
+                    blanks_end = end
+                    while blanks_end < len(text) and text[blanks_end] in _BLANKS:
+                        blanks_end += 1
+                end = blanks_end
+            if done < start:
+                pieces.append((done, start, None))
+            pieces.append((start, end, special.id))
             done = end
         if done < len(text):
-            items.append((text[done:], None))
-        return items
+            pieces.append((done, len(text), None))
+        return pieces
 
-    def _occurrences(self, text: str, control: bool | Allowed) -> Iterator[tuple[int, int, str]]:
-        """Chosen occurrences (start, end, special), ascending, disjoint."""
-        regex = self._user_regex if control is False else self._all_regex
-        if regex is None:
+    def _matches(self, text: str, trusted: Trust) -> Iterator[tuple[int, int, Special]]:
+        """Tokens as they are written (start, end, token), ascending and disjoint."""
+        if self._any is None:
             return
-        cluster: list[tuple[int, str]] = []  # candidates that overlap in a chain: (start, longest special there)
-        reach = 0
-        for m in regex.finditer(text):
-            start = m.start()
-            special = self._longest_allowed(m[1], start, control)
-            if special is None:
-                continue
-            if start >= reach:
-                yield from self._resolve(text, cluster, reach, control)
-                cluster = []
-            cluster.append((start, special))
-            reach = max(reach, start + len(special))
-        yield from self._resolve(text, cluster, reach, control)
+        at = run_end = 0  # run_end: where the run of equally trusted characters ends that was looked at last
+        while match := self._any.search(text, at):
+            start, end = match.span()
+            special = self._specials[match[0]]
+            if special.control and trusted is not True:
+                if start >= run_end:
+                    run_end = _run_end(text, trusted, start)
+                if end > run_end:
+                    match = self._within(text, start, run_end)
+                    if match is None:
+                        at = start + 1
+                        continue
+                    end = match.end()
+                    special = self._specials[match[0]]
+                if special.control and not (trusted and trusted[start]):
+                    at = end
+                    continue
+            yield start, end, special
+            at = end
 
-    def _longest_allowed(self, special: str, start: int, control: bool | Allowed) -> str | None:
-        for candidate in self._prefixes[special]:
-            if self._is_allowed(candidate, start, control):
-                return candidate
-        return None
-
-    def _is_allowed(self, special: str, start: int, control: bool | Allowed) -> bool:
-        if special in self._user:
-            return True
-        return control if isinstance(control, bool) else control(start, start + len(special))
-
-    def _resolve(
-        self, text: str, cluster: list[tuple[int, str]], end: int, control: bool | Allowed
-    ) -> Iterable[tuple[int, int, str]]:
-        """Longest special first within candidates that overlap; alone, a candidate simply wins."""
-        if len(cluster) <= 1:
-            return [(start, start + len(special), special) for start, special in cluster]
-        present = {p for special in {s for _, s in cluster} for p in self._prefixes[special]}
-        raw = [(cluster[0][0], end)]
-        chosen = []
-        for special in sorted(present, key=self._rank.__getitem__):
-            rest = []
-            for lo, hi in raw:
-                at = text.find(special, lo, hi)
-                while at >= 0:
-                    if self._is_allowed(special, at, control):
-                        chosen.append((at, at + len(special), special))
-                        if at > lo:
-                            rest.append((lo, at))
-                        lo = at + len(special)
-                        at = text.find(special, lo, hi)
-                    else:
-                        at = text.find(special, at + 1, hi)
-                if lo < hi:
-                    rest.append((lo, hi))
-            raw = rest
-        return sorted(chosen)
+    def _within(self, text: str, start: int, run_end: int) -> re.Match[str] | None:
+        """The longest token at start that may be one there although its run ends: only tokens that are no control
+        tokens go on into the next."""
+        assert self._any is not None
+        within = self._any.match(text, start, run_end)
+        across = self._plain and self._plain.match(text, start)
+        return max(filter(None, (within, across)), key=re.Match.end, default=None)
 
 
-def _longest_at(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """A regex that matches, at every position where one of texts starts, the longest that does (as group 1).
+def _run_end(text: str, trusted: Trust, start: int) -> int:
+    if isinstance(trusted, bool):
+        return len(text)
+    end = trusted.find(0 if trusted[start] else 1, start)
+    return end if end >= 0 else len(text)
+
+
+def _in_word(text: str, start: int, end: int) -> bool:
+    return (start > 0 and _is_word(text[start - 1])) or (end < len(text) and _is_word(text[end]))
+
+
+def _is_word(c: str) -> bool:
+    return unicodedata.category(c) in _WORD_CATEGORIES or any(lo <= ord(c) <= hi for lo, hi in _WORD_RANGES)
+
+
+def _longest(texts: Iterable[str]) -> re.Pattern[str] | None:
+    """A regex for the longest of texts; None for no texts.
 
     The alternatives form a prefix tree, so the work at a position is bounded by the longest text, not by their number.
     """
@@ -139,7 +159,7 @@ def _longest_at(texts: Iterable[str]) -> re.Pattern[str] | None:
         for c in text:
             node = node.setdefault(c, {})
         node[""] = {}
-    return re.compile(f"(?=({_tree_regex(root)}))", re.DOTALL) if root else None
+    return re.compile(_tree_regex(root), re.DOTALL) if root else None
 
 
 def _tree_regex(root: dict[str, dict]) -> str:

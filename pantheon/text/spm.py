@@ -1,23 +1,24 @@
-"""SentencePiece BPE with scores (tokenizer.ggml.model "llama").
+"""SentencePiece BPE with scores, on the sentencepiece package: tokenizer.model files, and GGUF's model "llama".
 
-The file's pieces are written as a SentencePiece model message by hand: the package ships its message classes for the
-protobuf runtime only, which is no dependency of ours.
+The pieces are written as a SentencePiece model message by hand: the package ships its message classes for the protobuf
+runtime only, which is no dependency of ours.
 """
 
 from __future__ import annotations
 
-import struct
-
 from sentencepiece import SentencePieceProcessor
 
+from pantheon.text.specials import Trust
+from pantheon.text.spm_model import SpmModel, identity_specs, message
 from pantheon.text.vocab import TokenType, Vocab, byte_value
 
 SPACE = "\u2581"
 _SPACE_BYTES = SPACE.encode()
+_PLACEHOLDER = b"\xf4\x8f\xbf\xbf"  # U+10FFFF, before the id: a text that none of the file's can be
 
 
 class ScoredBPE:
-    """Encodes fragments that hold no special tokens; ids are those of the vocabulary."""
+    """Encodes fragments that hold no tokens that were cut out before; ids are those of the vocabulary."""
 
     add_bos = True
 
@@ -25,25 +26,21 @@ class ScoredBPE:
         if vocab.scores is None:
             raise ValueError("tokenizer.ggml.scores is missing: a llama tokenizer cannot work without")
         self.add_space_prefix = vocab.add_space_prefix is not False
-        self._n = vocab.n_tokens
+        self._space = " " if self.add_space_prefix else ""
         unknown = vocab.ids.get("unknown")
-        # Text from outside never becomes a control token, also where the file names one as the unknown token.
-        self._unknown = None if unknown is None or vocab.types[unknown] == TokenType.CONTROL else unknown
-        try:
-            self._processor = SentencePieceProcessor(model_proto=_model_message(vocab))
-        except RuntimeError as e:
-            raise ValueError(f"tokenizer.ggml.tokens: no SentencePiece vocabulary: {e}") from None
-
-    def encode(self, text: str) -> list[int]:
-        """A fragment opens the text or follows a special token: in both places a space is put before it."""
-        if self.add_space_prefix:
-            text = " " + text
-        ids = self._processor.encode(text, out_type=int)
-        if self._n not in ids:
-            return ids
+        if unknown is not None and vocab.types[unknown] == TokenType.CONTROL:
+            unknown = None  # text from outside never becomes a control token, also where the file names it so
         # n is the stand-in unknown piece: characters without token or byte tokens
-        unknown = [] if self._unknown is None else [self._unknown]
-        return [t for i in ids for t in (unknown if i == self._n else [i])]
+        self._replace = {vocab.n_tokens: unknown}
+        self._processor = _processor(_model_message(vocab), "tokenizer.ggml.tokens")
+
+    def encode(self, text: str, trusted: Trust = False, first: bool = True) -> list[int]:
+        """A fragment opens the text or follows a special token: in both places a space is put before it."""
+        ids = self._processor.encode(self._space + text, out_type=int)
+        if self._replace.keys().isdisjoint(ids):
+            return ids
+        named = (self._replace.get(i, i) for i in ids)
+        return [i for i in named if i is not None]
 
     @staticmethod
     def piece(text: bytes, kind: int) -> bytes:
@@ -54,13 +51,36 @@ class ScoredBPE:
         return text.replace(_SPACE_BYTES, b" ")
 
 
+class SpmFile(ScoredBPE):
+    """A tokenizer.model as it is: the package does the file's own normalising and finds its user-defined pieces."""
+
+
+    def __init__(self, model: SpmModel, vocab: Vocab, where: str):
+        """vocab: the model's tokens as their folder sees them; a piece that it calls control never comes from text."""
+        n = len(model.texts)
+        # Pieces without a logit are left out of text as control pieces are.
+        types = [*vocab.types[:n], *[int(TokenType.CONTROL)] * (n - vocab.n_tokens)]
+        types = [own if own == TokenType.UNKNOWN else kind for own, kind in zip(model.types, types, strict=True)]
+        self.add_space_prefix = model.add_dummy_prefix and not model.space_suffix
+        self._space = ""
+        self._replace = {i: None for i, kind in enumerate(types) if kind == TokenType.UNKNOWN and i >= vocab.n_tokens}
+        self._processor = _processor(message(model.texts, model.scores, types, model.specs), where)
+
+
+def _processor(model_proto: bytes, where: str) -> SentencePieceProcessor:
+    try:
+        return SentencePieceProcessor(model_proto=model_proto)
+    except RuntimeError as e:
+        raise ValueError(f"{where}: no SentencePiece vocabulary: {str(e)[:300]}") from None
+
+
 def _model_message(vocab: Vocab) -> bytes:
-    """The vocabulary as a serialised SentencePiece ModelProto with one extra piece, the unknown, at index n_tokens."""
+    """A GGUF vocabulary as a SentencePiece model with one extra piece, the unknown, at index n_tokens."""
     byte_tokens = {byte_value(t) for t, k in zip(vocab.texts, vocab.types, strict=True) if k == TokenType.BYTE}
     byte_fallback = byte_tokens >= set(range(256))
-    out, used, seen_bytes = [], set(), set()
+    texts, types, used, seen_bytes = [], [], set(), set()
     assert vocab.scores is not None
-    for i, (text, kind, score) in enumerate(zip(vocab.texts, vocab.types, vocab.scores, strict=True)):
+    for i, (text, kind) in enumerate(zip(vocab.texts, vocab.types, strict=True)):
         if kind == TokenType.BYTE:
             value = byte_value(text)
             if not byte_fallback or value is None or value in seen_bytes:
@@ -72,23 +92,13 @@ def _model_message(vocab: Vocab) -> bytes:
             # Specials are cut out before; as control they can never come out of plain text or take part in merges.
             kind = TokenType.CONTROL
         if not _encodable(text) or text in used:
-            text, kind = b"\xf4\x8f\xbf\xbf%d" % i, TokenType.CONTROL  # placeholder: U+10FFFF and the id
+            text, kind = _PLACEHOLDER + b"%d" % i, TokenType.CONTROL
         used.add(text)
-        out.append(_piece(text, score, kind))
-    out.append(_piece(b"\xf4\x8f\xbf\xbfunk", 0.0, TokenType.UNKNOWN))
-    minus_one = (1 << 64) - 1
-    trainer = (
-        _number(3, 2)  # model type BPE
-        + _number(4, vocab.n_tokens + 1)
-        + _number(35, int(byte_fallback))
-        + _number(40, vocab.n_tokens)  # unknown; bos, eos and pad do not exist for it
-        + _number(41, minus_one)
-        + _number(42, minus_one)
-        + _number(43, minus_one)
-        + _bytes(45, b"\xf4\x8f\xbf\xbfunk")
-    )
-    normalizer = _bytes(1, b"identity") + _number(3, 0) + _number(4, 0) + _number(5, 1)
-    return b"".join(out) + _bytes(2, trainer) + _bytes(3, normalizer)
+        texts.append(text)
+        types.append(int(kind))
+    unknown = _PLACEHOLDER + b"unk"
+    specs = identity_specs(vocab.n_tokens, unknown, byte_fallback)
+    return message([*texts, unknown], [*vocab.scores, 0.0], [*types, int(TokenType.UNKNOWN)], specs)
 
 
 def _encodable(text: bytes) -> bool:
@@ -99,24 +109,3 @@ def _encodable(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _piece(text: bytes, score: float, kind: int) -> bytes:
-    return _bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _number(3, kind))
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value

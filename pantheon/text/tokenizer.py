@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pantheon.text.bpe import ByteBPE
+from pantheon.text.bpe import TextBPE, bpe_codec
 from pantheon.text.provenance import Segment
-from pantheon.text.specials import SpecialPartition
+from pantheon.text.specials import Special, SpecialPartition, Trust
 from pantheon.text.spm import ScoredBPE
-from pantheon.text.vocab import TokenType, Vocab
+from pantheon.text.vocab import PREFIX, SPECIAL_TYPES, TokenType, Vocab
 
-_CODECS: dict[str, type[ByteBPE] | type[ScoredBPE]] = {"gpt2": ByteBPE, "llama": ScoredBPE}
+_CODECS = {"gpt2": bpe_codec, "gemma4": TextBPE, "llama": ScoredBPE}
 _TEMPLATE_NAMES = {
     "bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "separator": "sep_token", "padding": "pad_token",
     "mask": "mask_token",
 }  # fmt: skip
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# phi-3 swallows the white space after its specials, except after these
+# Phi-3's other specials take the white space after them.
 _PHI3_KEEPS_SPACE = (b"<unk>", b"<s>", b"<|endoftext|>")
 
 
@@ -31,7 +31,8 @@ class Tokenizer:
     eog_ids        ids that end a generation
     add_bos        whether encode() starts with BOS by default
     chat_templates the file's chat templates by name, "default" for the one without
-    special_tokens texts of the special tokens that are there, by the names that templates use: bos_token, ...
+    special_tokens texts of the special tokens that are there, by the names that templates use: bos_token, ...;
+                   of a folder also additional_special_tokens, a list of texts
     chat_stops     texts that end an answer to a chat, where no token does
     """
 
@@ -42,19 +43,19 @@ class Tokenizer:
         vocab = Vocab.from_metadata(metadata, n_vocab)
         codec = _CODECS.get(vocab.model)
         if codec is None:
-            known = " and ".join(_CODECS)
+            known = ", ".join(_CODECS)
             raise ValueError(f"tokenizer.ggml.model {vocab.model[:64]!r} is not supported ({known} are)")
-        self._setup(vocab, codec(vocab))
+        self._setup(vocab, codec(vocab), vocab_specials(vocab), PREFIX + "tokens")
 
-    def _setup(self, vocab: Vocab, codec: Any) -> None:
+    def _setup(self, vocab: Vocab, codec: Any, specials: Iterable[Special], where: str) -> None:
+        """specials: the tokens that are cut out of text before the codec sees it; where: of messages about them."""
         self.vocab = vocab
         self._codec = codec
-        self._specials = SpecialPartition(vocab)
+        self._specials = SpecialPartition(specials, where)
         self._pieces = [self._make_piece(t, k) for t, k in zip(vocab.texts, vocab.types, strict=True)]
         self._special_ids = frozenset(
             i for i, k in enumerate(vocab.types) if k in (TokenType.CONTROL, TokenType.UNKNOWN)
         )
-        self._eats_space = _space_eaters(vocab)
         self.bos_id = vocab.ids.get("bos")
         self.eos_id = vocab.ids.get("eos")
         self.eog_ids = vocab.eog_ids
@@ -63,7 +64,7 @@ class Tokenizer:
         self.add_eos = vocab.add_eos and self.eos_id is not None
         self.add_space_prefix = self._codec.add_space_prefix
         self.chat_templates = vocab.chat_templates
-        self.special_tokens = {
+        self.special_tokens: dict[str, str | list[str]] = {
             name: vocab.texts[vocab.ids[kind]].decode("utf-8", "replace")
             for kind, name in _TEMPLATE_NAMES.items()
             if kind in vocab.ids
@@ -93,7 +94,7 @@ class Tokenizer:
         add_bos: None = as the file says (the file's add_eos_token is followed too), True or False = BOS or not, no EOS.
         parse_special: control tokens written in the text become control tokens; False for any text of a user.
         """
-        ids = self._encode(_valid(text), parse_special)
+        ids = self._encode(_valid(text), bool(parse_special))
         if add_bos if add_bos is not None else self.add_bos:
             if self.bos_id is None:
                 raise ValueError("add_bos: the vocabulary has no BOS token")
@@ -112,7 +113,7 @@ class Tokenizer:
         cleaned = [(_valid(text), bool(trusted)) for text, trusted in segments]
         text = "".join(t for t, _ in cleaned)
         mask = b"".join(bytes((trusted,)) * len(t) for t, trusted in cleaned)
-        ids = self._encode(text, lambda start, end: mask.find(0, start, end) < 0)
+        ids = self._encode(text, mask)
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
@@ -147,38 +148,39 @@ class Tokenizer:
         """Whether token is a control or unknown token, which ordinary text never becomes."""
         return token in self._special_ids
 
-    def _encode(self, text: str, control) -> list[int]:
+    def _encode(self, text: str, trusted: Trust) -> list[int]:
         ids: list[int] = []
-        eat_space = False
-        for fragment, special in self._specials.split(text, control):
+        for start, end, special in self._specials.split(text, trusted):
             if special is not None:
                 ids.append(special)
-                eat_space = special in self._eats_space
-                continue
-            if eat_space:
-                fragment = fragment.lstrip(" \t\n\v\f\r")
-            if fragment:
-                ids += self._codec.encode(fragment)
+            else:
+                trust = trusted if isinstance(trusted, bool) else trusted[start:end]
+                ids += self._codec.encode(text[start:end], trust, start == 0)
         return ids
 
     def _make_piece(self, text: bytes, kind: int) -> bytes:
         if kind == TokenType.UNUSED:
             return b""
-        if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED):
+        if kind in SPECIAL_TYPES:
             return text
         return self._codec.piece(text, kind)
 
 
-def _space_eaters(vocab: Vocab) -> frozenset[int]:
+def vocab_specials(vocab: Vocab) -> list[Special]:
+    """The tokens of a GGUF vocabulary that are cut out of text. Their flags are not in the file: Phi-3's tokens take
+    the white space after them, but for a few."""
     name = vocab.name.lower()
-    if "phi-3" not in name and "phi3" not in name:
-        return frozenset()
-    kinds = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
-    return frozenset(
-        i
-        for i, (text, kind) in enumerate(zip(vocab.texts, vocab.types, strict=True))
-        if (kind in kinds and text not in _PHI3_KEEPS_SPACE) or text == b"</s>"
-    )
+    phi3 = "phi-3" in name or "phi3" in name
+    found = []
+    for i, (raw, kind) in enumerate(zip(vocab.texts, vocab.types, strict=True)):
+        if kind in SPECIAL_TYPES:
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError:
+                continue  # no text is it; it can still be decoded
+            rstrip = phi3 and raw not in _PHI3_KEEPS_SPACE
+            found.append(Special(i, text, kind != TokenType.USER_DEFINED, rstrip=rstrip))
+    return found
 
 
 def _valid(text: str) -> str:

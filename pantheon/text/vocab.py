@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from pantheon._core.gguf_vocab import MERGES_PER_TOKEN, most_tokens
+
 log = logging.getLogger("pantheon")
 
 PREFIX = "tokenizer.ggml."
 TEMPLATE_KEY = "tokenizer.chat_template"
-MAX_TOKENS = 1 << 24
 
 
 class TokenType(IntEnum):
@@ -26,6 +27,9 @@ class TokenType(IntEnum):
     UNUSED = 5
     BYTE = 6
 
+
+# Types of tokens that are cut out of text and stand for their text as it is written.
+SPECIAL_TYPES = (TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED)
 
 # Texts that end a generation in some model family, whatever the file's eos key says.
 EOG_TEXTS = frozenset(
@@ -67,7 +71,7 @@ _DEFAULT_IDS = {"llama": {"bos": 1, "eos": 2, "unknown": 0}}
 class Vocab:
     """What the file says about its tokens. Index of every per-token field is the token id.
 
-    model        "llama" or "gpt2" (tokenizer.ggml.model)
+    model        "llama", "gpt2", "gemma4" or "hf" (tokenizer.ggml.model; "hf": of a folder's tokenizer.json)
     texts        (n_tokens,) raw bytes as in the file; may be empty, repeated or no UTF-8
     types        (n_tokens,) TokenType values; a token that ends a generation counts as CONTROL
     scores       (n_tokens,) finite floats, or None where the file has none
@@ -103,16 +107,22 @@ class Vocab:
         """Read and validate the tokenizer keys of a GGUF file.
 
         metadata: key -> Python value (only .get is used); n_vocab: width of the logits.
-        Raises ValueError naming the key. Logits wider than the token list are allowed, narrower ones are not.
+        Raises ValueError naming the key. Logits wider than the token list are allowed. Tokens beyond narrower ones are
+        left out: such an id can neither be sampled nor looked up.
         """
         model = _string(metadata, PREFIX + "model")
         if model is None:
             raise ValueError(f"{PREFIX}model is missing: the file carries no tokenizer")
-        texts = _texts(metadata)
+        texts = _texts(metadata, n_vocab)
         n = len(texts)
-        if n > n_vocab:
-            raise ValueError(f"{PREFIX}tokens has {n} entries but the model's logits have only {n_vocab}")
         types = _types(metadata, n)
+        scores = _scores(metadata, n)
+        suppressed = _suppressed(metadata, n)
+        merges = _byte_strings(metadata, PREFIX + "merges", MERGES_PER_TOKEN * n)
+        if n > n_vocab:
+            log.warning("%stokens has %d entries for %d logits: the others are left out", PREFIX, n, n_vocab)
+            n = n_vocab
+            texts, types, scores = texts[:n], types[:n], scores and scores[:n]
         ids = _special_ids(metadata, model, n)
         by_text: dict[bytes, int] = {}
         for i, text in enumerate(texts):
@@ -126,18 +136,17 @@ class Vocab:
             if name not in ids and found is not None:
                 ids[name] = found
         eog = _end_of_generation(texts, ids, by_text)
-        merges = _byte_strings(metadata, PREFIX + "merges")
         _mark_end_tokens(texts, types, eog, merges)
         return cls(
             model=model,
             pre=_string(metadata, PREFIX + "pre"),
             texts=texts,
             types=types,
-            scores=_scores(metadata, n),
+            scores=scores,
             merges=merges,
             ids=ids,
             eog_ids=eog,
-            suppressed=_suppressed(metadata, n),
+            suppressed=frozenset(i for i in suppressed if i < n),
             add_bos=_flag(metadata, PREFIX + "add_bos_token"),
             add_eos=bool(_flag(metadata, PREFIX + "add_eos_token")),
             add_space_prefix=_flag(metadata, PREFIX + "add_space_prefix"),
@@ -217,19 +226,20 @@ def _flag(metadata: Mapping[str, Any], key: str) -> bool | None:
     raise ValueError(f"{key} must be a bool, not {type(value).__name__}")
 
 
-def _array(metadata: Mapping[str, Any], key: str) -> list[Any] | None:
+def _array(metadata: Mapping[str, Any], key: str, most: int) -> list[Any] | None:
+    """A new list of at most that many elements; nothing is made of an array that has more."""
     value = metadata.get(key)
     if value is None:
         return None
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) != 1:
         raise ValueError(f"{key} must be an array, not {type(value).__name__}")
-    return list(value)
+    if len(value) > most:
+        raise ValueError(f"{key} has {len(value)} entries, more than the {most} that the vocabulary can use")
+    return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
-def _byte_strings(metadata: Mapping[str, Any], key: str) -> list[bytes] | None:
-    values = _array(metadata, key)
+def _byte_strings(metadata: Mapping[str, Any], key: str, most: int) -> list[bytes] | None:
+    values = _array(metadata, key, most)
     if values is None:
         return None
     for i, v in enumerate(values):
@@ -240,18 +250,16 @@ def _byte_strings(metadata: Mapping[str, Any], key: str) -> list[bytes] | None:
     return values
 
 
-def _texts(metadata: Mapping[str, Any]) -> list[bytes]:
-    texts = _byte_strings(metadata, PREFIX + "tokens")
+def _texts(metadata: Mapping[str, Any], n_vocab: int) -> list[bytes]:
+    texts = _byte_strings(metadata, PREFIX + "tokens", most_tokens(n_vocab))
     if not texts:
         raise ValueError(f"{PREFIX}tokens is missing or empty")
-    if len(texts) > MAX_TOKENS:
-        raise ValueError(f"{PREFIX}tokens has {len(texts)} entries, more than {MAX_TOKENS}")
     return texts
 
 
 def _types(metadata: Mapping[str, Any], n: int) -> list[int]:
     key = PREFIX + "token_type"
-    types = _array(metadata, key)
+    types = _array(metadata, key, most_tokens(n))
     if types is None:
         return [int(TokenType.NORMAL)] * n
     if len(types) != n:
@@ -265,7 +273,7 @@ def _types(metadata: Mapping[str, Any], n: int) -> list[int]:
 
 def _scores(metadata: Mapping[str, Any], n: int) -> list[float] | None:
     key = PREFIX + "scores"
-    scores = _array(metadata, key)
+    scores = _array(metadata, key, most_tokens(n))
     if scores is None:
         return None
     if len(scores) != n:
@@ -279,7 +287,7 @@ def _scores(metadata: Mapping[str, Any], n: int) -> list[float] | None:
 
 def _suppressed(metadata: Mapping[str, Any], n: int) -> frozenset[int]:
     key = PREFIX + "suppress_tokens"
-    values = _array(metadata, key) or []
+    values = _array(metadata, key, most_tokens(n)) or []
     for i, v in enumerate(values):
         if isinstance(v, bool) or not isinstance(v, int):
             raise ValueError(f"{key}[{i}] is {v!r}, not a token id")

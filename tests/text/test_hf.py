@@ -1,9 +1,12 @@
 """Tokenizers of Hugging Face folders: tokenizer.json in its usual shapes, and tokenizer.model."""
 import io
+import itertools
 import json
 
 import pytest
 import sentencepiece
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -238,6 +241,233 @@ def test_tokenizer_json_goes_first(tmp_path, spm_model):
     assert isinstance(load_tokenizer(folder, 300), hf.HFTokenizer)
 
 
+# ---- added tokens ----------------------------------------------------------------------------------------------------
+
+def small(flags, byte_fallback=True, **parts):
+    """A SentencePiece-like tokenizer.json of single characters, with added tokens {text: flags}."""
+    tokens = [f"<0x{b:02X}>" for b in range(256)] + list("▁abcdstx<>")
+    n = len(tokens)
+    added_tokens = [added(n + i, text, **{"special": False, **f}) for i, (text, f) in enumerate(flags.items())]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "pre_tokenizer": None, "post_processor": None,
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"}]},
+        "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": [], "byte_fallback": True},
+        "added_tokens": added_tokens, **parts}
+
+
+PREPEND = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+                                               {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}
+
+
+@pytest.mark.parametrize(("flags", "text", "tokens"), [
+    ({"ab": {}, "bcd": {}}, "abcd", ["ab", "c", "d"]),
+    ({"<u>": {"rstrip": True}}, "<u>\u3000a", ["<u>", "a"]),
+    ({"<u>": {"rstrip": True}}, "<u>\x1fa", ["<u>", "<0x1F>", "a"]),
+    ({"<u>": {"lstrip": True}}, "a \u2028<u>", ["a", "<u>"]),
+    ({"cat": {"single_word": True}}, "cats cat", ["c", "a", "t", "s", "▁", "cat"]),
+    ({"<x>": {"normalized": True}}, "a<x> <x>", ["a", "<x>", "▁", "<x>"]),
+    ({"a b": {"normalized": True}, "b<": {}}, "a b<", ["a", "▁", "b<"]),       # those of the raw text go first
+    ({"▁▁": {"normalized": True}}, "a  b", ["a", "▁▁", "b"]),
+])
+def test_added_tokens_are_the_package_s(tmp_path, flags, text, tokens):
+    data = small(flags)
+    tokenizer = load_tokenizer(write(tmp_path / "m", data), 300)
+    assert [token.strip() for token in reference(data).encode(text).tokens] == tokens
+    assert tokenizer.encode(text) == reference(data).encode(text).ids
+
+
+def test_a_normalised_token_matches_in_the_normalised_text(tmp_path):
+    data = small({"<x>": {"normalized": True}}, normalizer=PREPEND)
+    tokenizer = load_tokenizer(write(tmp_path / "m", data), 300)
+    for text, tokens in (("a<x>", ["▁", "a", "<", "x", ">"]), ("a <x>", ["▁", "a", "▁<x>"]), ("<x>", ["▁<x>"])):
+        assert reference(data).encode(text).tokens == tokens
+        assert tokenizer.encode(text) == reference(data).encode(text).ids
+
+
+NAMES = ["<s>", "<e>", "cat", "ab", "a<", " a", "st", "▁▁"]
+FLAGS = st.fixed_dictionaries({name: st.booleans() for name in
+                               ("special", "normalized", "lstrip", "rstrip", "single_word")})
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(NAMES), FLAGS, min_size=1), st.booleans(),
+       st.lists(st.sampled_from([*NAMES, "a", " ", "\u3000", "b", "s", "<", "日"]), max_size=12).map("".join))
+def test_random_added_tokens_are_the_package_s(tmp_path, flags, prepend, text):
+    data = small(flags, **({"normalizer": PREPEND} if prepend else {}))
+    tokenizer = load_tokenizer(write(tmp_path / "m", data), 300)
+    expected = reference(data)
+    assert tokenizer.encode(text, parse_special=True) == expected.encode(text).ids
+    expected.encode_special_tokens = True
+    assert tokenizer.encode(text) == expected.encode(text).ids
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(NAMES), FLAGS, min_size=1),
+       st.lists(st.tuples(st.sampled_from([*NAMES, "a", "<s", ">", " "]), st.booleans()), max_size=8))
+def test_no_text_from_outside_becomes_a_control_token(tmp_path, flags, segments):
+    """However it is normalised: what is not trusted gives no control token, alone or with what stands beside it."""
+    data = small(flags)
+    tokenizer = load_tokenizer(write(tmp_path / "m", data), 300)
+    outside = [(text, False) for text, trusted in segments if not trusted]
+    assert not any(map(tokenizer.is_special, tokenizer.encode_chat(outside)))
+    mixed = sum(map(tokenizer.is_special, tokenizer.encode_chat(segments)))
+    runs = [tokenizer.encode_chat([s]) for s in segments if s[1]]
+    if not any(a[1] and b[1] for a, b in itertools.pairwise(segments)):
+        flagged = any(f["single_word"] for f in flags.values())
+        assert mixed <= sum(map(tokenizer.is_special, itertools.chain(*runs))) or flagged
+        assert flagged or mixed == sum(map(tokenizer.is_special, itertools.chain(*runs)))
+    everywhere = [(text, True) for text, _ in segments]
+    assert tokenizer.encode_chat(everywhere) == tokenizer.encode("".join(t for t, _ in segments), parse_special=True)
+
+
+def test_what_no_token_spells_is_the_unknown_token(tmp_path):
+    """Also where it is a control token, by its type; but not where it ends a text as well."""
+    for name, unknown in (("a", "<unk>"), ("b", "</s>")):
+        data = small({unknown: {"special": True, "normalized": True}})
+        data["model"] |= {"unk_token": unknown, "byte_fallback": False}
+        data["model"]["vocab"][unknown] = n = data["added_tokens"][0]["id"]
+        tokenizer = load_tokenizer(write(tmp_path / name, data), 300)
+        text = f"a日{unknown}"
+        expected = reference(data)
+        assert tokenizer.encode(text, parse_special=True) == expected.encode(text).ids
+        expected.encode_special_tokens = True
+        ids = [i for i in expected.encode(text).ids if i != n or name == "a"]
+        assert tokenizer.encode(text) == ids and (n in ids) == (name == "a")
+        assert tokenizer.encode_chat([("a", True), (f"日{unknown}", False)]) == ids
+
+
+def test_decoding_an_added_token_with_marks_for_blanks(tmp_path):
+    data = small({"▁▁": {}, "<▁s>": {"special": True}})
+    tokenizer = load_tokenizer(write(tmp_path / "m", data), 300)
+    n = len(data["model"]["vocab"])
+    assert tokenizer.decode([n]) == reference(data).decode([n]) == "  "
+    assert tokenizer.decode([n + 1], skip_special=False) == reference(data).decode([n + 1], False) == "< s>"
+
+
+@pytest.mark.parametrize("n_vocab", [262, 261, 258])
+def test_a_vocabulary_wider_than_the_logits(tmp_path, n_vocab):
+    """byte_level() has entries up to 260: the last merges, <|begin|> (261), <|im_end|> and <tool>."""
+    data = byte_level()
+    n = data["added_tokens"][0]["id"]
+    assert n == 261
+    data["added_tokens"].append(added(n + 3, "[PAD]"))
+    folder = write(tmp_path / "m", data, tokenizer_config={"pad_token": "[PAD]"})
+    tokenizer = load_tokenizer(folder, n_vocab)
+    assert tokenizer.n_tokens == tokenizer.n_vocab == n_vocab
+    for parse in (False, True):
+        ids = tokenizer.encode("the dog [PAD]<tool>", add_bos=False, parse_special=parse)
+        assert max(ids) < n_vocab and tokenizer.decode(ids) == "the dog [PAD]<tool>"
+    assert tokenizer.special_tokens["pad_token"] == "[PAD]"
+    assert tokenizer.encode("the") == load_tokenizer(folder, 300).encode("the", add_bos=tokenizer.add_bos)
+
+
+# ---- the small files of a folder -------------------------------------------------------------------------------------
+
+def test_all_special_tokens_are_known_by_name(tmp_path):
+    names = {"bos_token": {"content": BYTE_BOS}, "pad_token": "<pad>", "unk_token": None, "sep_token": "<sep>",
+             "cls_token": "<cls>", "mask_token": "<mask>", "image_token": "<img>", "model_max_length": 5,
+             "additional_special_tokens": ["<one>", {"content": "<two>"}]}
+    tokenizer = load_tokenizer(write(tmp_path / "m", byte_level(), tokenizer_config=names), 300)
+    assert tokenizer.special_tokens == {
+        "bos_token": BYTE_BOS, "pad_token": "<pad>", "sep_token": "<sep>", "cls_token": "<cls>", "mask_token": "<mask>",
+        "image_token": "<img>", "additional_special_tokens": ["<one>", "<two>"]}
+    assert "bos_token" not in load_tokenizer(write(tmp_path / "b", changed(post_processor=None)), 300).special_tokens
+
+
+@pytest.mark.parametrize("kind", ["json", "model"])
+def test_older_folders_name_their_tokens_in_other_files(tmp_path, kind, spm_model):
+    """special_tokens_map.json wins over tokenizer_config.json, added_tokens.json adds; but not beside
+    added_tokens_decoder, which says it all."""
+    older = {"special_tokens_map": {"eos_token": {"content": "<stop>"}, "pad_token": "<pad>",
+                                    "additional_special_tokens": ["<extra>"]},
+             "added_tokens": {"<stop>": 390, "<extra>": 391, "<plain>": 392}}
+    config = {"eos_token": BYTE_END, "pad_token": None, "unk_token": "<unk>"}
+    data = byte_level() if kind == "json" else None
+    if kind == "model":
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        for name in "ab":
+            (tmp_path / name / "tokenizer.model").write_bytes(spm_model)
+    tokenizer = load_tokenizer(write(tmp_path / "a", data, tokenizer_config=config, **older), 400)
+    assert tokenizer.eos_id == 390 and 390 in tokenizer.eog_ids
+    assert tokenizer.special_tokens == {**tokenizer.special_tokens, "eos_token": "<stop>", "pad_token": "<pad>",
+                                        "unk_token": "<unk>", "additional_special_tokens": ["<extra>"]}
+    ids = tokenizer.encode("<stop><extra><plain>", add_bos=False, parse_special=True)
+    assert [i for i in ids if i >= 390] == [390, 391, 392]
+    plain = tokenizer.encode("<stop><extra><plain>", add_bos=False)
+    assert [i for i in plain if i >= 390] == [392]
+    decoder = {"395": {"content": "<new>", "special": True}, "396": {"content": "<word>", "rstrip": True}}
+    config = {**config, "added_tokens_decoder": decoder, "eos_token": "<new>"}
+    tokenizer = load_tokenizer(write(tmp_path / "b", data, tokenizer_config=config, **older), 400)
+    assert tokenizer.eos_id == 395 and 395 in tokenizer.eog_ids and "pad_token" not in tokenizer.special_tokens
+    assert tokenizer.encode("<word>", add_bos=False)[-1] == 396 and 395 not in tokenizer.encode("<new>")
+    assert 390 not in tokenizer.encode("<stop>", parse_special=True)
+
+
+def test_a_named_token_that_stands_among_ordinary_ones_is_a_control_token(tmp_path):
+    data = byte_level()
+    end = data["model"]["vocab"]["og"]
+    tokenizer = load_tokenizer(write(tmp_path / "m", data, tokenizer_config={"eos_token": "og"}), 300)
+    assert tokenizer.eos_id == end and tokenizer.is_special(end)
+    assert end not in tokenizer.encode("dog") and end in tokenizer.encode("dog", parse_special=True)
+    assert tokenizer.decode(tokenizer.encode("dog")) == "dog"
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("tokenizer_config", {"added_tokens_decoder": []}), ("tokenizer_config", {"added_tokens_decoder": {"x": {}}}),
+    ("tokenizer_config", {"added_tokens_decoder": {"9" * 5000: {}}}),
+    ("tokenizer_config", {"added_tokens_decoder": {"5": "a"}}),
+    ("tokenizer_config", {"added_tokens_decoder": {"5": {"content": "a", "special": "yes"}}}),
+    ("added_tokens", {"<x>": "y"}), ("added_tokens", {"<x>": -1}), ("added_tokens", {"<x>": 1.5}),
+    ("tokenizer.json", {"added_tokens_decoder": {"999999999": {"content": "<q>"}}}),
+])
+def test_wrong_small_files_are_named(tmp_path, name, content):
+    files = {name if name != "tokenizer.json" else "tokenizer_config": content}
+    with pytest.raises(ValueError, match=name):
+        load_tokenizer(write(tmp_path / "m", byte_level(), **files), 300)
+
+
+# ---- tokenizer.model -------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("options", [
+    {}, {"normalization_rule_name": "nmt_nfkc_cf"}, {"normalization_rule_name": "identity"},
+    {"remove_extra_whitespaces": False}, {"add_dummy_prefix": False}, {"treat_whitespace_as_suffix": True},
+    {"byte_fallback": True}, {"user_defined_symbols": ["<sep>", "▁▁", "12"]},
+], ids=str)
+def test_tokenizer_model_is_sentencepiece_s_own(tmp_path, options):
+    """The trainer's defaults among them: nmt_nfkc, extra white space removed."""
+    out = io.BytesIO()
+    options = {"user_defined_symbols": ["<sep>"], **options}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter([*CORPUS, "a 12 b"]), model_writer=out,
+                                             vocab_size=350, model_type="bpe", hard_vocab_limit=False, minloglevel=2,
+                                             **options)
+    folder = write(tmp_path / "m", None)
+    (folder / "tokenizer.model").write_bytes(out.getvalue())
+    sp = SentencePieceProcessor(model_proto=out.getvalue())
+    tokenizer = load_tokenizer(folder, 400)
+    more = ["１２ and ｆｏｘ", "a<sep>b", "a <sep>  b", " 12  the\u3000fox ", "ﬁ ㎏", "the\u00adfox", "\u2581 \u2581"]
+    for text in TEXTS + more:
+        assert tokenizer.encode(text, add_bos=False) == sp.encode(text), text
+        ids = sp.encode(text)
+        if sp.unk_id() in ids:      # the package shows it as two question marks
+            continue
+        assert tokenizer.decode(ids) == sp.decode(ids), text
+        stream = DetokenizeStream(tokenizer, continues=False)
+        assert "".join(map(stream.step, ids)) + stream.flush() == sp.decode(ids), text
+
+
+def test_pieces_without_a_logit_never_come_from_text(tmp_path, spm_model):
+    folder = write(tmp_path / "m", None)
+    (folder / "tokenizer.model").write_bytes(spm_model)
+    n = SentencePieceProcessor(model_proto=spm_model).piece_to_id("▁") + 1
+    tokenizer = load_tokenizer(folder, n)
+    ids = tokenizer.encode("the quick fox")
+    assert max(ids) < n < 360 and tokenizer.decode(ids) == "the quick fox"
+
+
 # ---- hostile files ---------------------------------------------------------------------------------------------------
 
 def changed(**parts):
@@ -256,7 +486,12 @@ def deep(n):
     changed(pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}),
     changed(added_tokens=[added(2**40, "x")]), changed(added_tokens=[added(10**7, "x")]),
     changed(added_tokens=[{"id": None, "content": "x"}]), changed(added_tokens=[added(-1, "x")]),
-    changed(added_tokens=[added(399, "x")]),
+    changed(added_tokens=[{**added(257, "x"), "lstrip": 1}]), changed(added_tokens={"a": 1}),
+    changed(model={**byte_level()["model"], "merges": [["t", "h", "e"]]}),
+    changed(model={**byte_level()["model"], "merges": ["t h"] * 8 * 262}),
+    changed(model={**byte_level()["model"], "vocab": {"a": True}}),
+    changed(normalizer={"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 3}),
 ], ids=lambda d: (d if isinstance(d, str) else json.dumps(d))[-40:])
 def test_files_that_are_no_tokenizer(tmp_path, data):
     with pytest.raises(ValueError, match="tokenizer.json"):

@@ -45,6 +45,24 @@ def test_splits_lose_nothing(pre):
         ("gpt-4o", "camelCase's 1234", ["camel", "Case's", " ", "123", "4"]),
         ("bloom", "a b, c", ["a", " b", ",", " c"]),
         ("viking", "a 12", ["a", " ", "1", "2"]),
+        ("seed-coder", "x!\n 12", ["x", "!", "\n", " ", "1", "2"]),
+        ("mellum", "it's 12", ["it", "'s", " 12"]),
+        ("trillion", "it's 12", ["it", "'s", " 12"]),
+        ("kormo", "IT'S 12", ["IT", "'S", " ", "1", "2"]),
+        ("superbpe", "a b 12345 1234567", ["a b ", "12", "345", " ", "1", "234", "567"]),
+        ("superbpe", "123456 1", ["123", "456", " ", "1"]),
+        ("afmoe", "n1234 日本", ["n", "1", "234", " ", "日本"]),
+        ("tiny_aya", "1234567x", ["1", "234", "567", "x"]),
+        ("kimi-k2", "camelCase日本語's", ["camel", "Case", "日本語", "'s"]),
+        ("bailingmoe", "IT'S a\n\n b", ["IT", "'S", " a", "\n\n", " b"]),
+        ("exaone-moe", "a big dog!\n\n", ["a big dog", "!\n", "\n"]),
+        ("jais-2", "a" + " " * 7 + "b", ["a", "    ", "  ", " b"]),
+        ("chameleon", "a    b!!", ["a", "    ", "b", "!", "!"]),
+        ("youtu", "日本，ab1", ["日本", "，", "ab", "1"]),
+        ("laguna", "a \n\nb", ["a", " ", "\n\n", "b"]),
+        ("ufakzeka", "it's", ["it", "'s"]),
+        ("minicpm5", "a 1234", ["a", " ", "123", "4"]),
+        ("spark2_5", "a!\n\n12", ["a", "!", "\n", "\n", "1", "2"]),
     ],
 )
 def test_pieces(pre, text, pieces):
@@ -59,8 +77,14 @@ def test_flags():
     assert not find_pretokenizer("qwen2").add_bos
 
 
-@pytest.mark.parametrize(("pre", "stands_for"), [("no-such", "llama-bpe"), (None, "default"), ("default", "default")])
-def test_an_unknown_or_missing_name_is_loud(pre, stands_for, caplog):
+@pytest.mark.parametrize("pre", [None, "default"])
+def test_a_missing_name_is_loud(pre, caplog):
     with caplog.at_level(logging.WARNING, "pantheon"), pytest.warns(UserWarning, match="tokenizer.ggml.pre"):
-        assert find_pretokenizer(pre) == TABLE[stands_for]
+        assert find_pretokenizer(pre) == TABLE["default"]
     assert "tokenizer.ggml.pre" in caplog.text
+
+
+@pytest.mark.parametrize("pre", ["no-such", "", "Qwen2", "whitespace"])
+def test_a_name_without_rules_is_an_error_that_names_it(pre):
+    with pytest.raises(ValueError, match=f"tokenizer.ggml.pre '{pre}'"):
+        find_pretokenizer(pre)

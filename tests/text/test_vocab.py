@@ -114,9 +114,30 @@ def test_wrong_values_are_errors_that_name_the_key(key, value):
         Vocab.from_metadata(metadata, 2)
 
 
-def test_more_tokens_than_logits_is_an_error():
-    with pytest.raises(ValueError, match="logits"):
-        vocab(["a", "b"], n_vocab=1)
+def test_tokens_beyond_the_logits_are_left_out(caplog):
+    keys = {"scores": [0.0] * 3, "padding_token_id": 2, "suppress_tokens": [1, 2]}
+    v = vocab(["a", "</s>", "[PAD]"], [1, 3, 3], n_vocab=2, **keys)
+    assert (v.texts, v.types, v.scores, v.ids) == ([b"a", b"</s>"], [1, 3], [0.0, 0.0], {})
+    assert v.suppressed == {1} and "2 logits" in caplog.text
+
+
+class Wide(list):
+    """An array that may be counted, not looked at."""
+
+    def __iter__(self):
+        raise AssertionError("it was looked at")
+
+
+@pytest.mark.parametrize(("key", "n"), [
+    ("merges", 8 * 3 + 1), ("tokens", 2 * 3 + 65536 + 1), ("suppress_tokens", 2 * 3 + 65536 + 1),
+])  # fmt: skip
+def test_arrays_are_bounded_by_what_the_vocabulary_can_use(key, n):
+    with pytest.raises(ValueError, match=rf"{P}{key} has {n} entries"):
+        vocab(["a", "b", "ab"], [1] * 3, **{key: Wide([b"a b"] * n)})
+
+
+def test_eight_merges_a_token_are_taken():
+    assert len(vocab(["a", "b", "ab"], [1] * 3, merges=[b"a b"] * 24).merges) == 24
 
 
 @pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "none", "x" * 1000])

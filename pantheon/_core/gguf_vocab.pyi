@@ -1,0 +1,3 @@
+MERGES_PER_TOKEN: int
+
+def most_tokens(n_vocab: int) -> int: ...
