@@ -67,6 +67,6 @@ class Campaign:
             kinds[key.partition(" at ")[0]] += entry["count"]
         counts = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         lines.append(f"  refused with {counts or 'nothing'}, at {len(self.errors)} places")
-        lines += [f"  FINDING {entry['count']} x {key} (case {entry['case']}): {entry['message'][:200]}"
+        lines += [f"  FINDING {entry['count']} x {key} (case {entry['case']}): {entry['message'][:200]!r}"
                   for key, entry in self.findings.items()]
         return "\n".join(lines)

@@ -110,16 +110,16 @@ def parse(source: bytes) -> File:
     return file
 
 
-def scalar(rng: random.Random, kind: int, old: bytes = b"") -> bytes:
-    """A value of the type, often near the old one."""
+def scalar(rng: random.Random, kind: int, old: bytes = b"", depth: int = 0) -> bytes:
+    """A value of the type, often near the old one; depth: arrays that it is in."""
     if kind == STRING:
         before = old[8:].decode("utf-8", "replace")
         return string(raw.text(rng, [*raw.WORDS, before, before[:-1], before * 2]) if rng.random() < 0.8 else
                       rng.choice((b"\xff\xfe", b"\xed\xa0\x80", rng.randbytes(9))))
     if kind == ARRAY:
-        inner = rng.choice((U8, I32, F32, STRING, BOOL, U64, ARRAY))
-        count = rng.choice((0, 1, 2, 4, 32))
-        return struct.pack("<IQ", inner, count) + b"".join([scalar(rng, inner) for _ in range(count)])
+        inner = rng.choice((U8, I32, F32, STRING, BOOL, U64, ARRAY)) if depth < 4 else U8
+        count = rng.choice((0, 1, 2, 4, 32)) if inner != ARRAY else rng.choice((0, 1, 2))
+        return struct.pack("<IQ", inner, count) + b"".join([scalar(rng, inner, b"", depth + 1) for _ in range(count)])
     if kind in (F32, F64):
         number = raw.real(rng, struct.unpack("<" + FORMATS[kind], old)[0] if old else 1.0)
         return raw.f32(number) if kind == F32 else struct.pack("<d", number)

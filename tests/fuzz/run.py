@@ -171,7 +171,7 @@ def keep(args, number: int) -> None:
         folder = args.keep / f"{args.target}-{args.seed}-{number}"
         folder.mkdir(parents=True, exist_ok=True)
         command = [*worker(args.target, args.seed, folder), "--write", str(number)]
-        subprocess.run(command, env=environment(), check=False)
+        subprocess.run(command, env=environment(), capture_output=True, check=False)
 
 
 def campaign(args) -> int:
@@ -231,7 +231,7 @@ def record(args, state: Campaign, kind: str, message: str) -> None:
 
 def count(args, state: Campaign, result: list) -> None:
     if state.add(*result):
-        print(f"{args.target} case {result[0]}: {result[3]} at {result[4]}: {result[5][:300]}", flush=True)
+        print(f"{args.target} case {result[0]}: {result[3]} at {result[4]}: {result[5][:300]!r}", flush=True)
         keep(args, result[0])
 
 

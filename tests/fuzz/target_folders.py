@@ -30,7 +30,9 @@ def change_folder(rng: random.Random, files: dict[str, bytes | Special], others:
                     names: list[str]) -> None:
     """Changes one file of a model folder in place."""
     kind = rng.randrange(20)
-    name = rng.choice(sorted(files))
+    name = rng.choice(sorted(files) or ["config.json"])
+    if name not in files:
+        kind = 0
     if kind == 0:
         files[rng.choice((name, "chat_template.jinja", "generation_config.json", "tokenizer_config.json",
                           "model.safetensors.index.json", "tokenizer.json"))] = rng.choice(list(Special))

@@ -47,7 +47,7 @@ def _what_is_wrong(error: Exception, names: str) -> str:
     if "\n" in text:
         return "several lines"
     if len(text) > LONGEST:
-        return f"{len(text)} characters"
+        return f"more than {LONGEST} characters"
     if names not in text and not isinstance(error, MemoryError):
         return "does not name the file"
     if not plain and not (names and names in text):
