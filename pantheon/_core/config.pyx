@@ -159,7 +159,7 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.rope_base = keys.number("rope.freq_base", 10000.0)
     name = gguf_get_str(f, f"{arch}.rope.scaling.type".encode())
     if name is not None and name not in ROPE_SCALINGS:
-        raise ValueError(f"{path}: key {arch}.rope.scaling.type is {name!r}; known: {', '.join(ROPE_SCALINGS)}")
+        raise ValueError(f"{path}: key {arch}.rope.scaling.type is {name[:64]!r}; known: {', '.join(ROPE_SCALINGS)}")
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     c.rope_factor = factor if factor != 0 else 1.0
     c.rope_scaling = ROPE_SCALINGS[name] if name is not None else (

@@ -103,7 +103,7 @@ cdef int load_gguf(pn_model *model, str path) except -1:
             raise ValueError(f"{path}: key general.architecture is missing")
         ops = ops_named("mixtral" if arch == "llama" and has_experts(f) else arch)
         if ops == NULL:
-            raise ValueError(f"{path}: architecture {arch!r} is unknown; known: {', '.join(architectures())}")
+            raise ValueError(f"{path}: architecture {arch[:64]!r} is unknown; known: {', '.join(architectures())}")
         model.config.arch = ops.arch
         ops.load(model, ops, &source, path)
     except BaseException:

@@ -266,7 +266,7 @@ def _types(metadata: Mapping[str, Any], n: int) -> list[int]:
         raise ValueError(f"{key} has {len(types)} entries for {n} tokens")
     for i, t in enumerate(types):
         if isinstance(t, bool) or not isinstance(t, int) or not 0 <= t <= 6:
-            raise ValueError(f"{key}[{i}] is {t!r}, not a token type")
+            raise ValueError(f"{key}[{i}] is {t!r:.64}, not a token type")
         types[i] = t or int(TokenType.NORMAL)  # 0 is "undefined"
     return types
 
@@ -280,7 +280,7 @@ def _scores(metadata: Mapping[str, Any], n: int) -> list[float] | None:
         raise ValueError(f"{key} has {len(scores)} entries for {n} tokens")
     for i, s in enumerate(scores):
         if isinstance(s, bool) or not isinstance(s, (int, float)) or not math.isfinite(s) or abs(s) > 3.4e38:
-            raise ValueError(f"{key}[{i}] is {s!r}, not a finite number")
+            raise ValueError(f"{key}[{i}] is {s!r:.64}, not a finite number")
         scores[i] = float(s)
     return scores
 
@@ -290,7 +290,7 @@ def _suppressed(metadata: Mapping[str, Any], n: int) -> frozenset[int]:
     values = _array(metadata, key, most_tokens(n)) or []
     for i, v in enumerate(values):
         if isinstance(v, bool) or not isinstance(v, int):
-            raise ValueError(f"{key}[{i}] is {v!r}, not a token id")
+            raise ValueError(f"{key}[{i}] is {v!r:.64}, not a token id")
     return frozenset(v for v in values if 0 <= v < n)
 
 
@@ -305,7 +305,7 @@ def _special_ids(metadata: Mapping[str, Any], model: str, n: int) -> dict[str, i
         elif hasattr(value, "item"):
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{PREFIX}{key} must be a token id, not {value!r}")
+            raise ValueError(f"{PREFIX}{key} must be a token id, not {value!r:.64}")
         if 0 <= value < n:
             ids[name] = value
         else:
