@@ -6,6 +6,7 @@ a token was found, and so whether that was trusted.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
@@ -39,7 +40,7 @@ class JsonCodec:
         self._where = where
         self._control = control
         self._never_from_text = control.difference(from_text)
-        specials = list(looked_for)
+        specials = _distinct(looked_for, data.get("normalizer"), where)
         self._finds_control = any(special.control for special in specials)
         self._data = {"version": "1.0", "truncation": None, "padding": None, "decoder": None, "post_processor": None,
                       **{key: data.get(key) for key in ("normalizer", "pre_tokenizer", "model")},
@@ -78,7 +79,7 @@ class JsonCodec:
             if self._finds_control and 0 in trusted and 1 in trusted:
                 return self._encode_mixed(text, trusted, first)
             trusted = self._finds_control and 0 not in trusted
-        encoding = self._backend(first, trusted).encode(text, add_special_tokens=False)
+        encoding = self._encode(text, first, trusted)
         return self._ids(encoding) if trusted else self._without_control(text, encoding)
 
     def piece(self, text: bytes, kind: int) -> bytes:
@@ -95,7 +96,7 @@ class JsonCodec:
 
     def _encode_mixed(self, text: str, trusted: bytes, first: bool) -> list[int]:
         """As one where every control token that is found stands in trusted text; else run by run."""
-        encoding = self._backend(first, True).encode(text, add_special_tokens=False)
+        encoding = self._encode(text, first, True)
         spans = zip(self._ids(encoding), encoding.offsets, strict=True)
         if all(0 not in trusted[slice(*_core(text, *span))] for i, span in spans if i in self._control):
             return self._ids(encoding)
@@ -119,9 +120,13 @@ class JsonCodec:
                 ids.append(i)
                 continue
             for c in text[start:end]:
-                spelt = self._ids(self._backend(False, False).encode(c, add_special_tokens=False))
+                spelt = self._ids(self._encode(c, False, False))
                 ids += [j for j in spelt if j not in self._never_from_text]
         return ids
+
+    def _encode(self, text: str, first: bool, trusted: bool) -> Encoding:
+        with panics_as_errors(f"{self._where}: the tokenizers package cannot split this text"):
+            return self._backend(first, trusted).encode(text, add_special_tokens=False)
 
     def _ids(self, encoding: Encoding) -> list[int]:
         ids = encoding.ids
@@ -139,29 +144,48 @@ class JsonCodec:
         return found
 
 
-def make_backend(data: Mapping[str, Any], where: str) -> _Backend:
+@contextlib.contextmanager
+def panics_as_errors(where: str) -> Iterator[None]:
+    """The package panics on some files, and on some texts where added tokens take white space from each other. That is
+    no Exception."""
     try:
-        return _Backend.from_str(json.dumps(data))
-    except (KeyboardInterrupt, SystemExit):
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as e:  # the package panics on some files, which is no Exception
+    except BaseException as e:
         raise ValueError(f"{where}: {str(e)[:300]}") from None
+
+
+def make_backend(data: Mapping[str, Any], where: str) -> _Backend:
+    with panics_as_errors(where):
+        return _Backend.from_str(json.dumps(data))
+
+
+def _part_of(data: Mapping[str, Any], where: str) -> _Backend:
+    """A backend whose every text is one token: to see what one part of a tokenizer.json does."""
+    model = {"type": "WordLevel", "vocab": {"a": _A_TEXT}, "unk_token": "a"}
+    return make_backend({"version": "1.0", "model": model, "post_processor": None, "added_tokens": [], "padding": None,
+                         "truncation": None, "normalizer": None, "pre_tokenizer": None, "decoder": None, **data},
+                        where)  # fmt: skip
+
+
+def _distinct(specials: Iterable[Special], normalizer: Any, where: str) -> list[Special]:
+    """Of tokens with the same normalised text the first: the package takes now one, now another of them."""
+    found: dict[str, Special] = {}
+    backend = _part_of({"normalizer": normalizer}, where)
+    for special in specials:
+        text = special.text if backend.normalizer is None else backend.normalizer.normalize_str(special.text)
+        found.setdefault(text, special)
+    return list(found.values())
 
 
 def surrounding(post_processor: Any, where: str) -> tuple[list[int], list[int]]:
     """Ids that the post-processor puts before and after a text."""
     if post_processor is None:
         return [], []
-    model = {"type": "WordLevel", "vocab": {"a": _A_TEXT}, "unk_token": "a"}
-    backend = make_backend({"version": "1.0", "model": model, "post_processor": post_processor, "added_tokens": [],
-                            "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": None,
-                            "decoder": None}, where)  # fmt: skip
-    try:
+    backend = _part_of({"post_processor": post_processor}, where)
+    with panics_as_errors(f"{where}: key post_processor"):
         ids = backend.encode("a").ids
-    except BaseException as e:
-        if isinstance(e, (KeyboardInterrupt, SystemExit)):
-            raise
-        raise ValueError(f"{where}: key post_processor: {str(e)[:300]}") from None
     if _A_TEXT not in ids:
         return [], []
     at = ids.index(_A_TEXT)

@@ -76,7 +76,8 @@ class SpecialPartition:
     def split(self, text: str, trusted: Trust) -> list[tuple[int, int, int | None]]:
         """text as pieces (start, end, id of the token or None), in order.
 
-        Pieces cover the text. They may overlap where a token takes white space that is a token itself: both count.
+        Pieces cover the text. They may overlap where a token takes white space that is a token itself: both count, but
+        for one that takes white space before it and finds itself taken.
         """
         pieces: list[tuple[int, int, int | None]] = []
         done = blanks_end = 0
@@ -84,6 +85,7 @@ class SpecialPartition:
             if special.single_word and _in_word(text, start, end):
                 continue
             if special.lstrip:
+                start = max(start, done)
                 while start > done and text[start - 1] in _BLANKS:
                     start -= 1
             if special.rstrip:
@@ -94,7 +96,8 @@ class SpecialPartition:
                 end = blanks_end
             if done < start:
                 pieces.append((done, start, None))
-            pieces.append((start, end, special.id))
+            if start < end:
+                pieces.append((start, end, special.id))
             done = end
         if done < len(text):
             pieces.append((done, len(text), None))

@@ -287,6 +287,14 @@ def test_a_normalised_token_matches_in_the_normalised_text(tmp_path):
         assert tokenizer.encode(text) == reference(data).encode(text).ids
 
 
+def test_of_tokens_with_one_normalised_text_the_first_is_meant(tmp_path):
+    """The package takes now one, now another."""
+    data = small({" ": {"normalized": True}, "▁▁": {"normalized": True}, "  ": {"normalized": True}})
+    n = data["added_tokens"][0]["id"]
+    folder = write(tmp_path / "m", data)
+    assert {tuple(load_tokenizer(folder, 300).encode("a   ")[1:]) for _ in range(8)} == {(n + 1, n)}
+
+
 NAMES = ["<s>", "<e>", "cat", "ab", "a<", " a", "st", "▁▁"]
 FLAGS = st.fixed_dictionaries({name: st.booleans() for name in
                                ("special", "normalized", "lstrip", "rstrip", "single_word")})

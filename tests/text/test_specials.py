@@ -168,8 +168,10 @@ def test_long_overlapping_runs(unit, trusted):
 
 def test_white_space_taken_again_and_again():
     """Every token takes the rest of the run; it is looked at once."""
-    p = SpecialPartition([Special(0, " ", False, lstrip=True, rstrip=True)], "the file")
+    p = SpecialPartition([Special(0, " ", False, rstrip=True)], "the file")
     assert len(p.split(" " * 50_000, False)) == 50_000
+    p = SpecialPartition([Special(0, " ", False, rstrip=True, lstrip=True)], "the file")
+    assert p.split(" " * 50_000, False) == [(0, 50_000, 0)]
 
 
 def test_very_long_special_tokens():
