@@ -2,8 +2,9 @@
 
     python tools/compare_tokenizers.py [--cases 100000] [--seed 1] [--part pretokenizers|added|spm] [--from 0]
 
-Three parts, a third of the cases each: every pre-tokenizer of GGUF files; random sets of added tokens, with all five flags,
-on random normalisers, in text that is trusted and in text that is not; SentencePiece models of random training options.
+Three parts, a third of the cases each: every pre-tokenizer of GGUF files; random sets of added tokens, with all five
+flags, on random normalisers, in text that is trusted and in text that is not; SentencePiece models of random training
+options.
 A case depends on its number and the seed alone: --from goes on where a run was stopped. Ends with 1 for any difference
 but the documented one: that text never becomes a control token by merges (docs/tokenizers.md), which is counted apart.
 """
@@ -24,11 +25,12 @@ from typing import Any
 
 import sentencepiece
 import tokenizers as package
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
 from pantheon.text import Tokenizer
 from pantheon.text.hf import load_tokenizer
 from pantheon.text.pretokenizers import TABLE
+from pantheon.text.vocab import EOG_TEXTS
 
 CORPUS = (
     "The quick brown fox jumps over the lazy dog. It's a naïve café in 日本語, привет мир! 😀 hello hello world",
@@ -36,9 +38,10 @@ CORPUS = (
     "한국어 텍스트 ไทย العربية हिन्दी and again the text that is the text of the dog and the cat; don't, we'll, I'M",
 )
 WORDS = (
-    "the", "The", "cat", "cats", "don't", "IT'S", "camelCase", "ABCdef", "naïve", "Cafe\u0301", "e\u0301", "ﬁ", "１２", "ｆｏｘ",
-    "日本語", "かな", "한국", "ไทย", "العربية", "हिन्दी", "привет", "Ⴧა", "ǅ", "😀", "👩‍👩‍👧", "x", "a", "b", "1", "12", "12345", "1234567", "²",
-    "½", "Ⅷ", "!", "?!", "...", "(", ")", "/", "//", "_", "$", "+=", "`", "|", "~", "¡", "«", "…", "。", "，", "\u0301", "\u200d", "\u00ad",
+    "the", "The", "cat", "cats", "don't", "IT'S", "camelCase", "ABCdef", "naïve", "Cafe\u0301", "e\u0301", "ﬁ",
+    "１２", "ｆｏｘ", "日本語", "かな", "한국", "ไทย", "العربية", "हिन्दी", "привет", "Ⴧა", "ǅ", "😀",
+    "👩\u200d👩\u200d👧", "x", "a", "b", "1", "12", "12345", "1234567", "²", "½", "Ⅷ", "!", "?!", "...", "(",
+    ")", "/", "//", "_", "$", "+=", "`", "|", "~", "¡", "«", "…", "。", "，", "\u0301", "\u200d", "\u00ad",
 )  # fmt: skip
 BLANKS = (" ", " ", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u3000", "\u00a0", "\u2028", "\x85", "\x1f", "▁")
 TOKENS_PER_SET = 8
@@ -108,12 +111,16 @@ def pretokenizer_cases(seed: int, numbers: range) -> Iterator[tuple[int, str, Ca
 # ---- added tokens ----------------------------------------------------------------------------------------------------
 
 def added_set(rng: random.Random, base: int) -> list[dict[str, Any]]:
-    pool = ["<s>", "</s>", "<|im_end|>", "<tool>", "ab", "bcd", "cat", "the", "<", "<x>", "▁▁", "▁", " ", "  ", "\n", "\n\n", "é",
-            "e\u0301", "日本", "12", "1", "'s", " the", "the ", "_", "Cafe\u0301", "A", "<s><x>", "s>", "\u3000"]  # fmt: skip
+    pool = ["<s>", "</s>", "<|im_end|>", "<tool>", "ab", "bcd", "cat", "the", "<", "<x>", "▁▁", "▁", " ", "  ", "\n",
+            "\n\n", "é", "e\u0301", "日本", "12", "1", "'s", " the", "the ", "_", "Cafe\u0301", "A", "<s><x>", "s>",
+            "\u3000"]
     flags = ("special", "normalized", "lstrip", "rstrip", "single_word")
     chosen = rng.sample(pool, rng.randrange(1, TOKENS_PER_SET + 1))
-    return [{"id": base + i, "content": text, **{flag: rng.random() < 0.4 for flag in flags}}
-            for i, text in enumerate(chosen)]
+    found = [{"id": base + i, "content": text, **{flag: rng.random() < 0.4 for flag in flags}}
+             for i, text in enumerate(chosen)]
+    for token in found:  # what ends a generation is a control token in any file
+        token["special"] |= token["content"].encode() in EOG_TEXTS
+    return found
 
 
 def added_json(rng: random.Random, model: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +131,8 @@ def added_json(rng: random.Random, model: dict[str, Any]) -> dict[str, Any]:
     if rng.random() < 0.5:
         rules = TABLE[rng.choice(("gpt-2", "llama-bpe", "qwen2"))]
         data |= {
-            "model": model, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": model,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "normalizer": rng.choice((None, {"type": "NFC"}, {"type": "Lowercase"}, {"type": "NFKC"})),
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
                 {"type": "Split", "pattern": {"Regex": rules.regexes[0]}, "behavior": "Isolated", "invert": False},
@@ -132,13 +140,14 @@ def added_json(rng: random.Random, model: dict[str, Any]) -> dict[str, Any]:
         }  # fmt: skip
     else:
         tokens = [f"<0x{b:02X}>" for b in range(256)] + sorted(set("▁<>/|" + "".join(WORDS)) - set(" "))
+        vocab = {token: i for i, token in enumerate(tokens)}
         metaspace = {"type": "Metaspace", "replacement": "▁", "split": rng.random() < 0.5,
                      "prepend_scheme": rng.choice(("first", "always", "never"))}  # fmt: skip
         data |= {
-            "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": [], "byte_fallback": True,
-                      "unk_token": None, "fuse_unk": True},
+            "model": {"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": True, "unk_token": None},
             "decoder": {"type": "Sequence", "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+                {"type": "Fuse"}]},
             **rng.choice((
                 {"normalizer": {"type": "Sequence", "normalizers": [prepend, replace]}, "pre_tokenizer": None},
                 {"normalizer": replace, "pre_tokenizer": None}, {"normalizer": None, "pre_tokenizer": metaspace},

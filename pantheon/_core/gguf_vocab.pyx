@@ -17,6 +17,7 @@ MERGES_PER_TOKEN = 8
 cdef enum:
     TOKEN_BYTE = 6                       # token_type of <0x00> .. <0xFF>
     MOST_TOKENS = 1 << 24
+    MOST_WORLD_TOKENS = 1 << 17          # RWKV's vocabulary is one, of 65,530
 
 
 cpdef int64_t most_tokens(int64_t n_vocab) noexcept:
@@ -96,7 +97,7 @@ cdef int fill(const gguf_shard *s, const gguf_kv *tokens, ft_vocabulary *v) exce
     cdef str kind = None if model == NULL else kv_str(s.map, model)
     if tokens.count == 0:
         wrong(s, tokens, "is empty")
-    at_most(s, tokens, MOST_TOKENS)
+    at_most(s, tokens, MOST_WORLD_TOKENS if kind == "rwkv" else MOST_TOKENS)
     v.n_tokens = tokens.count
     v.tokens = tokens.data
     kv = array(s, "tokenizer.ggml.scores", GGUF_F32, GGUF_I32)

@@ -21,6 +21,8 @@ def pretokenizer_name(data: Mapping[str, Any], path: str) -> str:
                          f"{', '.join(name for name in TABLE if name != 'default')}")
     ignore_merges = bool((data.get("model") or {}).get("ignore_merges"))
     same = [name for name in found if TABLE[name].ignore_merges == ignore_merges] or found
+    nfc = any(True for _ in parts_of(data.get("normalizer"), "NFC"))
+    same = [name for name in same if TABLE[name].nfc == nfc] or same
     return next((name for name in same if name in _PREFERRED), same[0])
 
 

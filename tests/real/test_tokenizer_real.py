@@ -1,6 +1,7 @@
 """Token ids of real vocabularies against ids recorded from llama.cpp (tools/record_token_ids.py)."""
 
 import json
+import unicodedata
 from pathlib import Path
 
 import gguf
@@ -9,6 +10,7 @@ import pytest
 from real_models import available, path_of
 
 from pantheon.text import ChatTemplate, Tokenizer
+from pantheon.text.pretokenizers import TABLE
 
 TEXTS = sorted((Path(__file__).parents[1] / "fixtures/text").glob("*.json"))
 RECORDS = {record["model"]: record for record in (json.loads(path.read_text()) for path in TEXTS)}
@@ -37,8 +39,13 @@ def recorded(request):
 def test_same_ids_as_recorded(recorded, parse_special):
     tokenizer, record = recorded
     key = "parsed" if parse_special else "plain"
-    ours = {r["name"]: tokenizer.encode(r["text"], add_bos=False, parse_special=parse_special) for r in record["texts"]}
-    assert ours == {r["name"]: r[key] for r in record["texts"]}
+    # llama.cpp leaves out the normaliser that Qwen's own tokenizer has.
+    composes = TABLE[tokenizer.vocab.pre].nfc
+    texts = [r for r in record["texts"] if not composes or unicodedata.is_normalized("NFC", r["text"])]
+    ours = {r["name"]: tokenizer.encode(r["text"], add_bos=False, parse_special=parse_special) for r in texts}
+    assert ours == {r["name"]: r[key] for r in texts} and len(texts) >= len(record["texts"]) - 1
+    if "Qwen2.5" in record["model"]:
+        assert tokenizer.encode("Cafe\u0301", add_bos=False) == [34, 2577, 963]
 
 
 def test_recorded_ids_decode_to_the_text(recorded):

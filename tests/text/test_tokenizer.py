@@ -1,8 +1,12 @@
 """What both kinds of tokenizer have in common."""
 
+import json
+
 import pytest
+from tokenizers import Tokenizer as Trained
 
 from pantheon.text import Tokenizer
+from pantheon.text.hf import HF_JSON_KEY, load_gguf_tokenizer
 
 
 @pytest.mark.parametrize("kind", ["bpe", "spm"])
@@ -73,3 +77,43 @@ def test_unused_tokens_have_no_text(bpe_metadata):
 def test_only_text_is_encoded(bpe, text):
     with pytest.raises(TypeError, match="text"):
         bpe.encode(text)
+
+
+def test_a_whole_tokenizer_json_in_a_gguf_file_is_used(bpe_metadata, trained_bpe, n_vocab):
+    """Its added tokens and their flags; the other keys name the special ids."""
+    data = json.loads(trained_bpe.to_str())
+    n = len(data["model"]["vocab"])
+    data["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    flags = {"single_word": False, "lstrip": False, "normalized": False}
+    data["added_tokens"] = [{"id": n, "content": "<u>", "special": False, "rstrip": True, **flags},
+                            {"id": n + 1, "content": "<end>", "special": True, "rstrip": False, **flags}]  # fmt: skip
+    metadata = {**bpe_metadata, HF_JSON_KEY: json.dumps(data), "tokenizer.ggml.eos_token_id": n + 1}
+    tokenizer = load_gguf_tokenizer(metadata, n_vocab)
+    expected = Trained.from_str(json.dumps(data))
+    text = "hello <u>  hello<end>"
+    assert tokenizer.encode(text, add_bos=False, parse_special=True) == expected.encode(text).ids
+    assert n + 1 not in tokenizer.encode(text) and tokenizer.eog_ids == {n + 1} and tokenizer.eos_id == n + 1
+    assert load_gguf_tokenizer(bpe_metadata, n_vocab).encode(text) == Tokenizer(bpe_metadata, n_vocab).encode(text)
+
+
+@pytest.mark.parametrize("value", [5, "", "[]", "{", '{"model": 1}', b"\xff"])
+def test_a_wrong_tokenizer_json_in_a_gguf_file_is_named(bpe_metadata, n_vocab, value):
+    with pytest.raises(ValueError, match=HF_JSON_KEY):
+        load_gguf_tokenizer({**bpe_metadata, HF_JSON_KEY: value}, n_vocab)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "spm"])
+def test_tokens_beyond_the_logits_are_ordinary_text(request, kind):
+    """In GGUF as in folders: an added [PAD] at n_vocab, and tokens that merges would make."""
+    metadata = dict(request.getfixturevalue(f"{kind}_metadata"))
+    n = len(metadata["tokenizer.ggml.tokens"])
+    metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"], b"[PAD]"]
+    metadata["tokenizer.ggml.token_type"] = [*metadata["tokenizer.ggml.token_type"], 3]
+    if kind == "spm":
+        metadata["tokenizer.ggml.scores"] = [*metadata["tokenizer.ggml.scores"], 0.0]
+    for width in (n, 400, 380):
+        tokenizer = Tokenizer(metadata, width)
+        for parse in (True, False):
+            ids = tokenizer.encode("hello world [PAD]", parse_special=parse)
+            assert max(ids) < width == tokenizer.n_tokens
+        assert tokenizer.decode(ids).strip("\u2581").replace("\u2581", " ") == "hello world [PAD]"
