@@ -17,6 +17,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 ROOT = Path(__file__).parent
 KERNELS = Path("pantheon/_core/kernels")
@@ -72,7 +73,8 @@ class BuildExt(build_ext):
         self.parallel = self.parallel or os.cpu_count()
 
     def build_extension(self, ext):
-        if ext.name == "pantheon._core.kernels.table":
+        built = self.get_ext_fullpath(ext.name)
+        if ext.name == "pantheon._core.kernels.table" and (self.force or newer_group(ext.sources + ext.depends, built)):
             for level, flags in BUILT_LEVELS.items():
                 ext.extra_objects += self.compiler.compile(
                     sorted(str(p) for p in (KERNELS / level).glob("*.c")),
