@@ -1,6 +1,7 @@
 """The decision for a model on a made-up machine, and reservations. The pure function: test_admit_request.py."""
 import logging
 import threading
+import time
 
 import pytest
 
@@ -235,7 +236,8 @@ def test_the_second_waits_for_the_first(machine, model):
     got = []
     thread = threading.Thread(target=lambda: got.append(model.reserve(100, timeout=60)))
     thread.start()
-    assert got == []
+    time.sleep(0.3)                      # long enough to be refused, or to be granted what there is not
+    assert got == [] and thread.is_alive()
     first.release()
     thread.join()
     assert got[0].verdict.status == "FIT"
@@ -308,6 +310,21 @@ def test_idle_models_go_before_work_is_refused(machine, model, monkeypatch):
         assert reservation.verdict.status == "FIT"
         assert any(step.startswith("rung 4: CRITICAL, idle models unloaded") for step in reservation.verdict.steps)
     assert len(asked) == 1 and asked[0] >= need // 2
+
+
+def test_each_is_asked_for_what_those_before_it_left(monkeypatch):
+    asked = []
+    monkeypatch.setitem(admission._reclaimers, 1, [
+        (lambda nbytes, gives=gives: asked.append(nbytes) or gives, lambda: 0) for gives in (400, 600, 1)])
+    assert admission._reclaim(1, 1000) == 1000
+    assert asked == [1000, 600]
+
+
+def test_a_refusal_offers_nothing_that_would_not_help(machine, quantised):
+    leave(machine, 0)
+    with pytest.raises(pantheon.AdmissionError, match="does not fit into memory") as refused:
+        quantised.reserve(100, kv_type="f16")
+    assert "q8_0" not in str(refused.value)
 
 
 def test_a_refusal_says_what_would_fit(machine, quantised):

@@ -49,6 +49,37 @@ def child(code, *arguments):
     return result.stdout
 
 
+def test_what_an_answer_touched_is_no_longer_promised(machine, wide):
+    params = SamplingParams(temperature=0, logit_bias={2: -1000.0})          # no end of text
+    with pantheon.load(wide) as model:
+        chunks = model.generate(PROMPT, params, max_tokens=400)
+        next(chunks)
+        memwatch.sample()
+        before = memwatch.read()["host_reserved"]
+        for _ in range(300):
+            next(chunks)
+        memwatch.sample()
+        assert 0 < memwatch.read()["host_reserved"] < before // 2
+        chunks.close()
+
+
+def test_a_request_that_is_ended_while_its_prompt_is_fed_is_fed_no_further(machine, model, monkeypatch):
+    ladder.configure(window=16, window_tight=16, window_critical=16)
+    calls, prefill = [], model.prefill
+
+    def closing(tokens, state):
+        calls.append(len(tokens))
+        logits = prefill(tokens, state)
+        chunks.close()
+        return logits
+
+    monkeypatch.setattr(model, "prefill", closing)
+    chunks = model.generate([5] * 100, greedy(), max_tokens=3)
+    assert list(chunks) == []
+    assert calls == [16]
+    assert memwatch.read()["host_reserved"] == 0 and model.open_states() == []
+
+
 def test_the_reservation_lasts_as_long_as_the_request(machine, model):
     need = model.admit(4, 20).need_bytes
     chunks = model.generate(PROMPT, greedy(), max_tokens=20)
