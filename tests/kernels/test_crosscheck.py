@@ -1,7 +1,7 @@
 """Levels in a program without Python, those too that this processor lacks: see tools/crosscheck.py.
 
-The levels of this processor's own always have a test. PANTHEON_CROSSCHECK=1, which takes minutes, adds every target
-whose compiler and emulator are here.
+The levels of this processor's own always have a test. PANTHEON_CROSSCHECK=1, which takes a minute or two, adds every
+target whose compiler and emulator are here; .ci/run sets it.
 """
 import importlib.util
 import os
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pantheon._core.kernels import table
+
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "crosscheck.py"
 
 spec = importlib.util.spec_from_file_location("crosscheck", TOOL)
@@ -19,7 +21,8 @@ crosscheck = importlib.util.module_from_spec(spec)
 sys.modules["crosscheck"] = crosscheck      # where its NamedTuple looks for the types of its fields
 spec.loader.exec_module(crosscheck)
 TARGETS = crosscheck.targets() if os.environ.get("PANTHEON_CROSSCHECK") == "1" else ["native"]
-LEVELS = {"simde": {"avxvnni", "avx512"}, "qemu": {"neon", "dotprod"}}
+LEVELS = {"native": set(table.levels_supported()) - {"ref"}, "simde": {"avxvnni", "avx512", "amx"},
+          "qemu": {"neon", "dotprod"}}
 
 
 def test_the_machine_s_own_compiler_is_found():
@@ -32,7 +35,7 @@ def test_levels_equal_ref(target):
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"(\w+): (\d+) values compared with ref, 0 checks differ; own products: (.*)", done.stdout)
-    assert {level for level, _, _ in lines} >= LEVELS.get(target, set())
+    assert {level for level, _, _ in lines} == LEVELS[target]
     for level, compared, products in lines:
         assert int(compared) > 10**7, level
         assert {"F32", "Q4_0", "Q8_0", "Q4_K", "Q6_K"} <= set(products.split()), level
