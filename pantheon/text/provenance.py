@@ -58,6 +58,11 @@ def template_text(value: str) -> str:
     return Text(value, b"\1" * len(value)) if value else value
 
 
+def is_marked(value: str) -> bool:
+    """Whether any character of value is the template's."""
+    return type(value) is Text
+
+
 def mask_of(value: str) -> bytes:
     return value.mask if type(value) is Text else bytes(len(value))
 

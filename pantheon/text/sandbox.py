@@ -17,23 +17,24 @@ from typing import Any
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
-from jinja2.exceptions import SecurityError, TemplateSyntaxError
+from jinja2.exceptions import SecurityError, TemplateSyntaxError, UndefinedError
 from jinja2.ext import Extension
 from jinja2.filters import _GroupTuple
 from jinja2.runtime import BlockReference, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.tests import TESTS
 from jinja2.utils import Cycler, Joiner, Namespace, missing
 
-from pantheon.text import filters, strings
+from pantheon.text import conditions, filters, list_filters, strings
 from pantheon.text.budget import Budget, BudgetExceeded
+from pantheon.text.nesting import check_nesting, on_large_stack
 from pantheon.text.provenance import concat, template_text
 
-_DATA_METHODS: dict[type, frozenset[str]] = {
-    dict: frozenset(("get", "items", "keys", "values")),
-    list: frozenset(("count", "index")),
-    tuple: frozenset(("count", "index")),
+_DATA_METHODS: dict[type, tuple[str, ...]] = {
+    dict: ("copy", "get", "items", "keys", "values"),
+    list: ("copy", "count", "index"),
+    tuple: ("count", "index"),
 }
+_HASH_BITS = 61  # from here on an integer's hash is that of a smaller one
 _RUNTIME_OBJECTS = (LoopContext, Macro, BlockReference, Cycler, Joiner, Namespace, Undefined)
 MAX_SOURCE = 1 << 17  # several times the largest template known; compiling takes time in proportion
 
@@ -78,8 +79,22 @@ class _Generator(CodeGenerator):
         self.write(")")
 
     def visit_Operand(self, node, frame):
-        self.write(f" {_COMPARISONS[node.op]} environment.operand(")
+        hook = "collection" if node.op in ("in", "notin") else "operand"
+        self.write(f" {_COMPARISONS[node.op]} environment.{hook}(")
         self.visit(node.expr, frame)
+        self.write(")")
+
+    def visit_List(self, node, frame):
+        self.write("environment.built(")
+        super().visit_List(node, frame)
+        self.write(")")
+
+    def visit_Tuple(self, node, frame):
+        if node.ctx != "load":
+            super().visit_Tuple(node, frame)
+            return
+        self.write("environment.built(")
+        super().visit_Tuple(node, frame)
         self.write(")")
 
     def visit_Getitem(self, node, frame):
@@ -97,14 +112,14 @@ class _Generator(CodeGenerator):
         self.write(")")
 
     def visit_Dict(self, node, frame):
-        self.write("{")
+        self.write("environment.built({")
         for item in node.items:
             self.write("environment.key(")
             self.visit(item.key, frame)
             self.write("): ")
             self.visit(item.value, frame)
             self.write(", ")
-        self.write("}")
+        self.write("})")
 
     def visit_ScopedEvalContextModifier(self, node, frame):
         self.fail("autoescape has no meaning in a chat template", node.lineno)
@@ -139,13 +154,17 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             optimized=False,
             extensions=["jinja2.ext.loopcontrols", _Generation],
         )
+        self.undefined = self._undefined  # type: ignore[assignment]
         self._local = threading.local()
         self.concat = self._concat_output  # type: ignore[method-assign,assignment]
         self.filters = {name: self._guarded(f) for name, f in filters.table(self).items()}
         self.filters["_loop"] = self.loop
-        self.tests = {name: self._guarded(f) for name, f in TESTS.items()}
-        self.functions: dict[str, Callable[..., Any]] = {"range": self._range, "dict": self._dict}
-        self.globals = {"namespace": Namespace, "cycler": Cycler, "joiner": Joiner, **self.functions}
+        self.tests = {name: self._guarded(f) for name, f in conditions.table(self).items()}
+        self.functions: dict[str, Callable[..., Any]] = {
+            "range": self._range, "dict": self._dict, "namespace": self._namespace,
+        }  # fmt: skip
+        self.globals = {"cycler": Cycler, "joiner": Joiner, **self.functions}
+        self._literals: dict[str, str] = {}
 
     # -- running
 
@@ -170,17 +189,30 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
     def from_string(self, source, globals=None, template_class=None):
         if len(source) > MAX_SOURCE:
             raise TemplateSyntaxError(f"template is longer than {MAX_SOURCE} characters", 1)
-        return super().from_string(source, globals, template_class)
+        check_nesting(self.lexer.tokeniter(source, None))
+        return on_large_stack(lambda: super(SandboxEnvironment, self).from_string(source, globals, template_class))
 
     def _generate(self, source, name, filename, defer_init=False):
         for node in list(source.find_all(nodes.For)):
             node.iter = nodes.Filter(node.iter, "_loop", [], [], None, None, lineno=node.lineno)
+        for node in list(source.find_all((nodes.Call, nodes.Filter, nodes.Test))):
+            if node.dyn_args is not None:  # unpacked before the call is seen
+                node.dyn_args = nodes.Filter(node.dyn_args, "list", [], [], None, None, lineno=node.lineno)
         return super()._generate(source, name, filename, defer_init)
 
     # -- called by the generated code
 
     def literal(self, value: str) -> str:
-        return template_text(value)
+        """Text of the template, marked; one object however often it is used."""
+        text = self._literals.get(value)
+        if text is None:
+            text = self._literals[value] = template_text(value)
+        return text
+
+    def built(self, value: Any) -> Any:
+        """A list, tuple or dict that an expression wrote out."""
+        self.budget.items(2 * len(value))
+        return value
 
     def printable(self, value: Any) -> str:
         """What {{ value }} prints."""
@@ -202,28 +234,36 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         return self._concat_output([self.printable(v) for v in values])
 
     def operand(self, value: Any) -> Any:
-        self.budget.tick()
-        if isinstance(value, (list, tuple, dict)):
-            self.budget.container(value)
+        """What is compared."""
+        self.budget.work(self.budget.walk(value))
         return value
 
+    def collection(self, value: Any) -> Any:
+        """What something is looked for in; an iterator is walked to its end before."""
+        if isinstance(value, Iterator):
+            value = list_filters.values(self, value)
+        return self.operand(value)
+
     def key(self, value: Any) -> Any:
-        """A key for a dict literal: containers would have to be hashed to any depth."""
-        if isinstance(value, (str, int, float, type(None))):
+        """A key for a dict: not a container, which would be hashed to any depth, nor a number that can be chosen to
+        have another's hash, which would make the dict slow."""
+        if isinstance(value, (str, float, type(None))) or (isinstance(value, int) and value.bit_length() < _HASH_BITS):
             return value
-        raise SecurityError(f"a {type(value).__name__} cannot be a key")
+        raise SecurityError(f"this {type(value).__name__} cannot be a key")
 
     def slice(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
-        part = value[slice(start, stop, step)]
-        if isinstance(part, str):
-            self.budget.characters(len(part))
-        elif isinstance(part, (list, tuple)):
-            self.budget.items(len(part))
-        return part
+        part = slice(start, stop, step)
+        if isinstance(value, (str, bytes)):
+            self.budget.characters(len(range(*part.indices(len(value)))))
+        elif isinstance(value, (list, tuple)):
+            self.budget.items(len(range(*part.indices(len(value)))))
+        elif not isinstance(value, (range, Undefined)):
+            raise TypeError(f"a {type(value).__name__} cannot be sliced")
+        return value[part]
 
     def loop(self, value: Any) -> Any:
         """The iterable of a for loop, with a look at the clock at every turn."""
-        if isinstance(value, str):
+        if isinstance(value, (str, bytes)):
             self.budget.length(len(value))
         return _Loop(self.budget, value)
 
@@ -232,10 +272,27 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context, operator, left, right):
         return strings.binary_operator(self.budget, operator, left, right)
 
+    def _undefined(self, hint=None, obj=missing, name=None, exc=UndefinedError):
+        """The name goes into messages, so it must be short."""
+        if isinstance(name, str):
+            name = name[:100]
+        elif not isinstance(name, (int, float, type(None))):
+            name = type(name).__name__
+        return Undefined(hint, obj, name, exc)
+
+    def _filter_test_common(self, name, *args, **kwargs):
+        if isinstance(name, str) and name not in self.filters and name not in self.tests:
+            name = name[:100]
+        elif not isinstance(name, (str, Undefined)):
+            raise TypeError(f"a filter or test has a name, not a {type(name).__name__}")
+        return super()._filter_test_common(name, *args, **kwargs)
+
     def getattr(self, obj, attribute):
+        self.budget.tick()
         return self._attribute(obj, attribute, lambda: self._item(obj, attribute))
 
     def getitem(self, obj, argument):
+        self.budget.tick()
         if isinstance(argument, slice):
             return self.slice(obj, argument.start, argument.stop, argument.step)
         found = self._item(obj, argument)
@@ -244,7 +301,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         return self.undefined(obj=obj, name=argument) if found is missing else found
 
     def _item(self, obj, argument):
-        if not isinstance(obj, (dict, list, tuple, str, range, Undefined, Namespace)):
+        if not isinstance(obj, (dict, list, tuple, str, bytes, range, Undefined, Namespace)):
             return missing
         if isinstance(argument, (tuple, list, dict)):
             return missing
@@ -256,27 +313,41 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             return missing
 
     def _attribute(self, obj, attribute, fallback):
-        if isinstance(obj, str):
-            method = strings.METHODS.get(attribute)
+        if isinstance(obj, (str, bytes)):
+            methods = strings.METHODS if isinstance(obj, str) else strings.BYTES_METHODS
+            method = methods.get(attribute) if isinstance(attribute, str) else None
             if method is not None:
+                self.budget.made(self.budget.OBJECT)
                 return _Method(partial(method, self, obj))
         elif isinstance(obj, Undefined):
             return getattr(obj, attribute)  # raises as above
         elif isinstance(obj, (dict, list, tuple)):
             if isinstance(obj, _GroupTuple) and attribute in ("grouper", "list"):
                 return getattr(obj, attribute)
-            if attribute in next(names for kind, names in _DATA_METHODS.items() if isinstance(obj, kind)):
-                return _Method(getattr(obj, attribute))
+            methods = next(names for kind, names in _DATA_METHODS.items() if isinstance(obj, kind))
+            if isinstance(attribute, str) and attribute in methods:
+                self.budget.made(self.budget.OBJECT)
+                return _Method(partial(self._data_method, obj, attribute))
         elif isinstance(obj, _RUNTIME_OBJECTS) or type(obj).__name__ == "TemplateReference":
             return super().getattr(obj, attribute)
         found = fallback()
         return self.undefined(obj=obj, name=attribute) if found is missing else found
 
+    def _data_method(self, obj: Any, name: str, *args: Any) -> Any:
+        if name in ("items", "keys", "values"):
+            self.budget.items((8 if name == "items" else 1) * len(obj))
+            return list(getattr(obj, name)(*args))
+        if name == "copy":
+            self.budget.items(3 * len(obj))
+        elif name != "get":
+            self.operand(obj)  # count and index compare with everything in it
+        return getattr(obj, name)(*args)
+
     def call(__self, __context, __obj, *args, **kwargs):  # noqa: B902
         budget = __self.budget
+        budget.items(len(args) + len(kwargs))
         for value in (*args, *kwargs.values()):
-            if isinstance(value, (list, tuple, dict)):
-                budget.container(value)
+            budget.work(budget.walk(value))
         if isinstance(__obj, LoopContext) and args:
             args = (__self.loop(args[0]), *args[1:])
         with budget.call():
@@ -288,7 +359,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, (LoopContext, Cycler)):
             return True
-        return any(obj is f for f in (*self.functions.values(), Namespace, Cycler, Joiner))
+        return any(obj is f for f in (*self.functions.values(), Cycler, Joiner))
 
     # -- functions of templates
 
@@ -299,20 +370,33 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         return made
 
     def _dict(self, *args: Any, **kwargs: Any) -> dict:
-        if args and not isinstance(args[0], dict):
-            raise SecurityError("dict() takes a mapping or keywords")
-        return dict(*args, **kwargs)
+        """dict(): of a mapping or of pairs, and of keywords."""
+        if len(args) > 1:
+            raise TypeError(f"dict expected at most 1 argument, got {len(args)}")
+        made: dict[Any, Any] = {}
+        for source in (*args, kwargs):
+            self.budget.items(3 * len(source) if isinstance(source, (dict, list, tuple)) else 0)
+            for pair in self.loop(source.items() if isinstance(source, dict) else source):
+                if not isinstance(pair, (tuple, list, str)) or len(pair) != 2:
+                    raise ValueError("dict needs pairs of a key and a value")
+                made[self.key(pair[0])] = pair[1]
+        return made
+
+    def _namespace(self, *args: Any, **kwargs: Any) -> Namespace:
+        names = self._dict(*args, **kwargs)
+        if any(not isinstance(name, str) or name.startswith("_") for name in names):
+            raise SecurityError("the names of a namespace are strings that begin with no underscore")
+        return Namespace(names)
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter or test that looks at the clock and at the size of what it is given."""
+        """A filter or test that looks at the clock and refuses what is too large or too deep to be walked."""
 
         @wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             budget = self.budget
             budget.tick()
             for value in (*args, *kwargs.values()):
-                if isinstance(value, (list, tuple, dict)):
-                    budget.container(value)
+                budget.size(value)
             return function(*args, **kwargs)
 
         return guarded

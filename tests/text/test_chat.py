@@ -234,6 +234,31 @@ def test_what_templates_may_use(source, text):
     assert text_of(rendered) == text
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ dict([('a', 1)]).a }}{{ dict({'a': 1}, b=2) }}{{ dict() }}", "1{'a': 1, 'b': 2}{}"),
+        ("{% set c = messages[0].copy() %}{{ c.role }}{{ [1, 2].copy() }}", "user[1, 2]"),
+        ("{{ {'a': [1]} | tojson(indent='\\t') }}", '{\n\t"a": [\n\t\t1\n\t]\n}'),
+        ("{{ [1] | tojson(indent=0) }}{{ [1, 2] | tojson(separators=(',', ':')) }}", "[\n1\n][1,2]"),
+        ("{{ 'é'.encode('utf-8') | length }}{{ 'é'.encode() }}{{ 'é'.encode().decode() }}{{ 'a'.encode().hex() }}",
+         "2b'\\xc3\\xa9'é61"),
+        ("{{ 'a\\tb\\n\\tc'.expandtabs(4) }}|{{ '\\t'.expandtabs() }}", "a   b\n    c|        "),
+        ("{{ {'b': 1, 'a': ['x' * 60, 'y' * 60]} | pprint }}",
+         "{'a': ['" + "x" * 60 + "',\n       '" + "y" * 60 + "'],\n 'b': 1}"),
+        ("{{ '{a}-{b[0]}'.format_map({'a': 1, 'b': [2]}) }}{{ 'a1'.isidentifier() }}{{ 'a'.isprintable() }}",
+         "1-2TrueTrue"),
+        ("{{ 'the quick fox' | wordwrap(9) }}{{ \"it's a (test)\" | title }}", "the quick\nfoxIt's A (Test)"),
+        ("{{ [3, 1] | reverse | list }}{{ 'ab' | reverse }}{{ range(3) }}{{ [1, 2] | max }}", "[1, 3]barange(0, 3)2"),
+        ("{{ {'b': 1, 'a': 2} | dictsort }}{{ ['b', 'A'] | sort }}", "[('a', 2), ('b', 1)]['A', 'b']"),
+        ("{{ '%(a)s %(b)05.1f %%' % {'a': 1, 'b': 2.0} }}{{ '%c%x%r' % (65, 255, 'q') }}", "1 002.0 %Aff'q'"),
+        ("{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}{{ {'a': 1}.keys() | list }}", "a1['a']"),
+    ],
+)
+def test_what_else_the_reference_lets_through(source, text):
+    assert text_of(template(source).render([user("x")])) == text
+
+
 @pytest.mark.parametrize("value", [object(), b"bytes", {1: 2}, {"a": {3, 4}}, lambda: 1, 1j])
 def test_only_plain_data_gets_in(value):
     with pytest.raises(TypeError, match=r"x.*"):

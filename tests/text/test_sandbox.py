@@ -1,6 +1,9 @@
 """Hostile templates: an error in bounded time and memory, in any thread."""
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -95,9 +98,11 @@ FORBIDDEN = {
     "map attr": "{{ [''] | map('attr', '__class__') | map('attr', '__mro__') | join }}",
     "append": "{{ messages.append(1) }}",
     "update": "{{ messages[0].update(a=1) }}",
-    "bytes": "{{ 'a'.encode() }}",
     "to_bytes": "{{ (1).to_bytes(10**9, 'big') }}",
     "expandtabs": "{{ 'a'.expandtabs(10**9) }}",
+    "codec": "{{ 'a'.encode('punycode') }}",
+    "namespace with an underscore": "{{ namespace(__class__=1) }}",
+    "key": "{{ {(1, 2): 3} }}",
     "lipsum": "{{ lipsum(10**9) }}",
     "include": "{% include '/etc/passwd' %}",
     "import": "{% import 'os' as os %}",
@@ -116,6 +121,13 @@ NOT_COMPILABLE = {
     "number": "{{ " + "1" * 100000 + " }}",
     "unclosed": "{# " * 10000,
 }
+
+
+# How templates nest, once: {} is the inner one.
+NESTED = (
+    "({})", "[{}]", "{{1: {}}}", "-{}", "not {}", "{} + 1", "{}|e", "{}.a", "{}()", "{}[1]",
+    "1 if 1 else {}", "{} and 1", "1 is eq({})", "f({})", "1|e({})", "{} < 1", "2 ** {}",
+)  # fmt: skip
 
 
 def render(source):
@@ -164,6 +176,66 @@ def test_limits_hold_off_the_main_thread(name):
     finally:
         threading.stack_size(old)
     assert len(errors) == 3
+
+
+SMALL_STACK = """
+import sys, threading
+from pantheon.text import ChatTemplate, TemplateError
+def work():
+    for source in sys.stdin.read().split("\\0"):
+        try:
+            ChatTemplate(source, seconds=20).render([])
+        except TemplateError as e:
+            print(e)
+        else:
+            print("fine")
+sys.setrecursionlimit(100000)     # counts no bytes: the program alone is to blame for a stack that overflows
+threading.stack_size(256 * 1024)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+def on_a_small_stack(sources):
+    child = subprocess.run([sys.executable, "-c", SMALL_STACK], input="\0".join(sources), capture_output=True,
+                           text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert child.returncode == 0, (child.returncode, child.stdout[-500:], child.stderr[-500:])
+    return child.stdout.splitlines()
+
+
+def test_a_small_stack_is_enough_to_compile():
+    """What is allowed to nest compiles in any thread, and what is not is refused before anything recurses."""
+    allowed, refused = [], []
+    for form in NESTED:
+        for n, sources in ((25, allowed), (100, allowed), (5000, refused)):
+            opening, _, closing = form.partition("{}")
+            inner = opening.replace("{{", "{") * n + "1" + closing.replace("}}", "}") * n
+            sources.append("{% if false %}{{ " + inner + " }}{% endif %}")
+    for n, sources in ((15, allowed), (3000, refused)):
+        sources.append("{% if false %}" * n + "{% endif %}" * n)
+        sources.append("{% if false %}" + "{% elif false %}" * n + "{% endif %}")
+        sources.append("{% for a in [] %}" * n + "{% endfor %}" * n)
+        sources.append("{% macro m() %}" * n + "{% endmacro %}" * n)
+        sources.append("{% set x %}" * n + "{% endset %}" * n)
+    assert {line for line in on_a_small_stack(refused) if "nested more than" not in line} == set()
+    other = [line for line in on_a_small_stack(allowed) if line != "fine"]
+    assert len(other) < 8 and not [line for line in other if "too many" not in line and "nested" not in line]
+
+
+def test_a_small_stack_is_enough_to_render():
+    deep = "{% set ns = namespace(a=[]) %}{% for i in range(90) %}{% set ns.a = [ns.a] %}{% endfor %}"
+    shown = "{{ ns.a }}{{ ns.a | tojson }}{{ [ns.a, ns.a] | sort }}{{ ns.a == [ns.a] }}"
+    at_the_bottom = "{% if n > 50 %}" + shown + "{% endif %}"
+    sources = [
+        deep + "{% macro m(n) %}" + at_the_bottom + "{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+        deep + "{% macro m(n) %}" + at_the_bottom + "{{ caller(1) }}{% call(x) m(n + 1) %}{% endcall %}{% endmacro %}"
+               "{% call(x) m(0) %}{% endcall %}",
+        deep + "{% for n in [1] recursive %}{% set n = loop.depth %}" + at_the_bottom + "{{ loop([1]) }}{% endfor %}",
+        "{% block b %}{{ self.b() }}{% endblock %}",
+        "{% macro m() %}{% filter upper %}{{ [m()] | map('upper') | join }}{% endfilter %}{% endmacro %}{{ m() }}",
+    ]
+    assert {line for line in on_a_small_stack(sources) if "calls itself more than" not in line} == set()
 
 
 def test_one_template_in_many_threads():
