@@ -62,19 +62,28 @@ def test_bad_state_arguments(model, arguments, error, text):
         model.new_state(**arguments)
 
 
-@pytest.mark.parametrize("token", [-1, 2**31, 2**32, "1", 1.5, None, True])
-def test_bad_tokens(model, token):
+@pytest.mark.parametrize(("token", "error", "text"), [
+    (-1, ValueError, "token -1 is not in 0"), (2**31, ValueError, "token 2147483648 is not in 0"),
+    (2**32, ValueError, "token 4294967296 is not in 0"), ("1", TypeError, "not str"), (1.5, TypeError, "not float"),
+    (None, TypeError, "not NoneType"), (True, TypeError, "not bool"),
+])
+def test_bad_tokens(model, token, error, text):
     state = model.new_state()
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(error, match=text):
         model.forward(token, state)
     assert state.pos == 0
     model.forward(1, state)
 
 
-@pytest.mark.parametrize("tokens", [[], [[1]], [1.0], ["a"], [-1], [2**32], [10**6], None])
-def test_bad_prompts(model, tokens):
+@pytest.mark.parametrize(("tokens", "error", "text"), [
+    ([], ValueError, "non-empty sequence of ids"), ([[1]], ValueError, "non-empty sequence of ids"),
+    (None, ValueError, "non-empty sequence of ids"), ([1.0], TypeError, "not float64"), (["a"], TypeError, "integers"),
+    ([-1], ValueError, "token -1 is not in 0"), ([2**32], ValueError, "token 4294967296 is not in 0"),
+    ([10**6], ValueError, "token 1000000 is not in 0"),
+])
+def test_bad_prompts(model, tokens, error, text):
     state = model.new_state()
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(error, match=text):
         model.prefill(tokens, state)
     assert state.pos == 0
 
