@@ -179,6 +179,7 @@ def campaign(args) -> int:
     end = state.first + args.cases
     runner = Runner(args.target, args.seed)
     deadline = time.monotonic() + args.seconds
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while state.next < end and time.monotonic() < deadline:
             one_worker(args, state, runner, end, deadline)

@@ -40,7 +40,7 @@ def folders(*kinds: str) -> dict[str, dict[str, bytes]]:
     return {
         f"{kind}/{folder.name}": {path.name: path.read_bytes() for path in sorted(folder.iterdir())
                                   if path.name != "golden.npz"}
-        for kind in kinds for folder in sorted((FIXTURES / kind).iterdir())
+        for kind in kinds for folder in sorted(path.parent for path in (FIXTURES / kind).glob("*/config.json"))
     }
 
 
