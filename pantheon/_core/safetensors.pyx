@@ -31,6 +31,7 @@ cdef enum:
     MAX_VALUES = 4 << 20                 # JSON values of a header or index
     MAX_DEPTH = 3                        # header, tensor, its lists
     MAX_SHARDS = 4096
+    MAX_FILE_NAME = 255                  # what file systems take
 
 INDEX_SUFFIX = ".safetensors.index.json"
 # dtype -> (type number, bytes)
@@ -196,8 +197,8 @@ cdef dict shards_of(str path):
     shards = {}
     for tensor, name in weight_map.items():
         # A name of the index may only ever be a file beside it.
-        if (not isinstance(name, str) or not name or name in (".", "..") or any([c in name for c in "/\\\0"])
-                or not name.endswith(".safetensors")):
+        if (not isinstance(name, str) or not 0 < len(name) <= MAX_FILE_NAME or name in (".", "..")
+                or any([c in name for c in "/\\\0"]) or not name.endswith(".safetensors")):
             raise ValueError(f"{path}: tensor {tensor[:200]!r} is said to be in {str(name)[:200]!r}, which is no name "
                              "of a safetensors file in the same folder")
         shards.setdefault(name, set()).add(tensor)

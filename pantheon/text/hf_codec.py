@@ -153,7 +153,7 @@ def panics_as_errors(where: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as e:
-        raise ValueError(f"{where}: {str(e)[:300]}") from None
+        raise ValueError(f"{where}: {' '.join(str(e)[:300].split())}") from None
 
 
 def make_backend(data: Mapping[str, Any], where: str) -> _Backend:

@@ -492,6 +492,7 @@ def deep(n):
     changed(model={**byte_level()["model"], "vocab": {}}),
     changed(decoder=None), changed(decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}),
     changed(pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}),
+    changed(pre_tokenizer={"type": "Split", "pattern": {"Regex": "a"}, "behavior": "two\nlines", "invert": False}),
     changed(added_tokens=[added(2**40, "x")]), changed(added_tokens=[added(10**7, "x")]),
     changed(added_tokens=[{"id": None, "content": "x"}]), changed(added_tokens=[added(-1, "x")]),
     changed(added_tokens=[{**added(257, "x"), "lstrip": 1}]), changed(added_tokens={"a": 1}),
@@ -502,8 +503,9 @@ def deep(n):
         {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 3}),
 ], ids=lambda d: (d if isinstance(d, str) else json.dumps(d))[-40:])
 def test_files_that_are_no_tokenizer(tmp_path, data):
-    with pytest.raises(ValueError, match="tokenizer.json"):
+    with pytest.raises(ValueError, match="tokenizer.json") as caught:
         load_tokenizer(write(tmp_path / "m", data), 300)
+    assert "\n" not in str(caught.value)
 
 
 def test_other_files_that_are_none(tmp_path, spm_model):
