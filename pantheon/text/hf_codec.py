@@ -40,18 +40,22 @@ class JsonCodec:
         self._where = where
         self._control = control
         self._never_from_text = control.difference(from_text)
+        _check_growth(data, where)
         specials = _distinct(looked_for, data.get("normalizer"), where)
         self._finds_control = any(special.control for special in specials)
-        self._data = {"version": "1.0", "truncation": None, "padding": None, "decoder": None, "post_processor": None,
-                      **{key: data.get(key) for key in ("normalizer", "pre_tokenizer", "model")},
-                      "added_tokens": [_json_token(special) for special in specials]}  # fmt: skip
-        _check_growth(data, where)
         later = copy.deepcopy(data.get("pre_tokenizer"))
         self._has_later = any([_set_never(part) for part in parts_of(later, "Metaspace")])
-        self._later_pre_tokenizer = later
+        whole = {"version": "1.0", "truncation": None, "padding": None, "decoder": None, "post_processor": None,
+                 **{key: data.get(key) for key in ("normalizer", "pre_tokenizer", "model")},
+                 "added_tokens": [_json_token(special) for special in specials]}  # fmt: skip
+        # By (opens the text, trusted): most tokenizers do the same in all places, and need one.
         self._backends: dict[tuple[bool, bool], _Backend] = {}
-        backend = self._backend(True, False)
-        ids = {special: backend.token_to_id(special.text) for special in specials}
+        for first in (True, False) if self._has_later else (True,):
+            for trusted in (True, False) if self._finds_control else (False,):
+                backend = make_backend(whole if first else {**whole, "pre_tokenizer": later}, where)
+                backend.encode_special_tokens = not trusted
+                self._backends[first, trusted] = backend
+        ids = {special: self._backends[True, False].token_to_id(special.text) for special in specials}
         # The package numbers added tokens by itself: a token that the model lacks may get another's id.
         self._renamed = {i: special.id for special, i in ids.items() if i is not None and i != special.id}
         self._read_decoder(data)
@@ -126,22 +130,12 @@ class JsonCodec:
 
     def _encode(self, text: str, first: bool, trusted: bool) -> Encoding:
         with panics_as_errors(f"{self._where}: the tokenizers package cannot split this text"):
-            return self._backend(first, trusted).encode(text, add_special_tokens=False)
+            backend = self._backends[first or not self._has_later, trusted and self._finds_control]
+            return backend.encode(text, add_special_tokens=False)
 
     def _ids(self, encoding: Encoding) -> list[int]:
         ids = encoding.ids
         return [self._renamed.get(i, i) for i in ids] if self._renamed else ids
-
-    def _backend(self, first: bool, trusted: bool) -> _Backend:
-        """Made when first asked for: few tokenizers need more than one."""
-        kind = (first or not self._has_later, trusted and self._finds_control)
-        found = self._backends.get(kind)
-        if found is None:
-            data = self._data if kind[0] else {**self._data, "pre_tokenizer": self._later_pre_tokenizer}
-            found = make_backend(data, self._where)
-            found.encode_special_tokens = not kind[1]
-            self._backends[kind] = found
-        return found
 
 
 @contextlib.contextmanager
