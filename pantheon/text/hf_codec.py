@@ -62,7 +62,7 @@ class JsonCodec:
 
     def _read_decoder(self, data: Mapping[str, Any]) -> None:
         parts = list(parts_of(data.get("decoder")))
-        kinds = {part.get("type") for part in parts}
+        kinds = {str(part.get("type")) for part in parts}
         self.byte_level = "ByteLevel" in kinds
         if not self.byte_level and not kinds & {"ByteFallback", "Metaspace"}:
             raise ValueError(f"{self._where}: the decoder is neither byte-level nor that of SentencePiece")
@@ -73,7 +73,7 @@ class JsonCodec:
             content = part.get("content")
             if part.get("type") == "Replace" and isinstance(text, str) and text and isinstance(content, str):
                 self._replaces.append((text, content))
-        schemes = {m.get("prepend_scheme", "always") for m in parts_of(data.get("pre_tokenizer"), "Metaspace")}
+        schemes = {str(m.get("prepend_scheme", "always")) for m in parts_of(data.get("pre_tokenizer"), "Metaspace")}
         prepends = bool(list(parts_of(data.get("normalizer"), "Prepend"))) or bool(schemes - {"never"})
         self.add_space_prefix = prepends and not self.byte_level
 

@@ -27,6 +27,9 @@ class JsonTable:
         model = data.get("model")
         if not isinstance(model, Mapping):
             raise ValueError(f"{where}: key model must be an object, not {model!r:.80}")
+        for key in ("unk_token", "continuing_subword_prefix"):
+            if not isinstance(model.get(key), (str, type(None))):
+                raise ValueError(f"{where}: key model.{key} must be a string, not {model[key]!r:.80}")
         entries = self._entries(model.get("vocab"))
         pairs = self._pairs(model.get("merges"), len(entries))
         self.merges = None if pairs is None else [f"{a} {b}".encode("utf-8", "surrogatepass") for a, b in pairs]

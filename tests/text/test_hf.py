@@ -495,6 +495,8 @@ def deep(n):
     changed(pre_tokenizer={"type": "Split", "pattern": {"Regex": "a"}, "behavior": "two\nlines", "invert": False}),
     changed(added_tokens=[added(2**40, "x")]), changed(added_tokens=[added(10**7, "x")]),
     changed(added_tokens=[{"id": None, "content": "x"}]), changed(added_tokens=[added(-1, "x")]),
+    changed(decoder={"type": []}), changed(model={**byte_level()["model"], "unk_token": []}),
+    changed(model={**byte_level()["model"], "continuing_subword_prefix": 1.5}),
     changed(added_tokens=[{**added(257, "x"), "lstrip": 1}]), changed(added_tokens={"a": 1}),
     changed(model={**byte_level()["model"], "merges": [["t", "h", "e"]]}),
     changed(model={**byte_level()["model"], "merges": ["t h"] * 8 * 262}),
