@@ -7,7 +7,6 @@ idle prefix-cache entries, and rung 4, unloading idle models, through functions 
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -32,8 +31,8 @@ class Cost(NamedTuple):
     window: int                  # tokens of one pass over the weights
     kv_bytes: int                # grows with n_ctx
     state_bytes: int             # fixed per sequence: scratch of a forward, recurrent state
-    scratch_bytes: int           # work buffers of the prompt, one set for all sequences of a model
-    logits_bytes: int
+    scratch_bytes: int           # work buffers of prompts and batches, one set for all sequences of a model
+    logits_bytes: int            # of all rows that one call gives
     per_die: tuple[int, ...]     # of GPU memory; () on the CPU
     checkpoint_bytes: int        # of each checkpoint of a recurrent state, not in total; 0: there is nothing to copy
 
@@ -131,46 +130,35 @@ def _reclaim(rung: int, wanted: int) -> int:
 def start_memwatch() -> None:
     """Starts memwatch, as pantheon.load does. PANTHEON_MEMWATCH=0 leaves it off; PANTHEON_MEMORY_LIMIT bounds what this
     process may take: bytes, or with a suffix K, M, G or T of powers of 1024."""
-    if memwatch.running() or os.environ.get("PANTHEON_MEMWATCH") == "0":
-        return
-    text = os.environ.get("PANTHEON_MEMORY_LIMIT")
-    if text:
-        memwatch.configure(limit=_bytes(text))
-    memwatch.start()
+    if not memwatch.running() and os.environ.get("PANTHEON_MEMWATCH") != "0":
+        memwatch.start()
 
 
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,19})([KMGT]?)", text.strip().upper())
-    value = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]] if match else 0
-    if not 1 <= value <= 2**62:
-        raise ValueError(f"PANTHEON_MEMORY_LIMIT is {text!r}, not in 1..{2**62} bytes (suffixes K, M, G, T)")
-    return value
-
-
-def cost(model: Model, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None) -> Cost:
+def cost(model: Model, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None,
+         batch: int = 1, all_logits: bool = False) -> Cost:
     """See Model.cost."""
-    return Cost(**core.cost(model, n_ctx, kv_type, window))
+    return Cost(**core.cost(model, n_ctx, kv_type, window, batch, all_logits))
 
 
 def ask(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-        window: int | None = None, state: State | None = None, checkpoints: int = 0,
-        quiet: bool = False) -> Verdict:
+        window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
+        all_logits: bool = False, quiet: bool = False) -> Verdict:
     """See Model.admit. quiet: without a log line."""
     fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, kv_type, window, state, n_checkpoints=checkpoints,
-                            reclaimable=reclaimable_bytes(), quiet=quiet)
+                            batch=batch, all_logits=all_logits, reclaimable=reclaimable_bytes(), quiet=quiet)
     return _verdict(fields, n_prompt, [])
 
 
 def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-            window: int | None = None, state: State | None = None, checkpoints: int = 0,
-            timeout: float = 0.0) -> Reservation:
+            window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
+            all_logits: bool = False, timeout: float = 0.0) -> Reservation:
     """See Model.reserve."""
     if not timeout >= 0:
         raise ValueError(f"timeout is {timeout}, not a number of seconds from 0 on")
     until = time.monotonic() + timeout
     while True:
         fields, hold, steps = _hold(model, n_prompt, max_tokens, n_ctx, kv_type, window, state,
-                                    n_checkpoints=checkpoints)
+                                    n_checkpoints=checkpoints, batch=batch, all_logits=all_logits)
         verdict = _verdict(fields, n_prompt, steps)
         if hold is not None:
             return Reservation(verdict, hold)
@@ -182,10 +170,10 @@ def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None 
 
 
 def _hold(model: Model, n_prompt: int, *request: Any,
-          n_checkpoints: int) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
+          **extent: Any) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
     """Decides, and where the ladder or a lack of room asks for it, frees what is idle and decides again."""
     steps = []
-    fields, hold = core.decide(model, n_prompt, *request, n_checkpoints=n_checkpoints, hold=True)
+    fields, hold = core.decide(model, n_prompt, *request, **extent, hold=True)
     for rung, key in ((1, "evict_bytes"), (4, "unload_bytes")):
         short = fields["status"] != "FIT" and fields["need_bytes"] > fields["have_bytes"]
         wanted = max(fields[key], fields["need_bytes"] - fields["have_bytes"] if short else 0)
@@ -196,7 +184,7 @@ def _hold(model: Model, n_prompt: int, *request: Any,
             memwatch.trim()
             if hold is not None:
                 hold.release()
-            fields, hold = core.decide(model, n_prompt, *request, n_checkpoints=n_checkpoints, hold=True, quiet=True)
+            fields, hold = core.decide(model, n_prompt, *request, **extent, hold=True, quiet=True)
     return fields, hold, steps
 
 

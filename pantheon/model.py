@@ -133,17 +133,22 @@ class Model(ModelBase):
                         timeout=timeout, tools=tools, documents=documents, continue_last=continue_last,
                         template_args=template_args)
 
-    def cost(self, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None) -> admission.Cost:
+    def cost(self, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None, batch: int = 1,
+             all_logits: bool = False) -> admission.Cost:
         """What one sequence takes, in bytes, before anything is allocated for it.
 
-        n_ctx    positions (default: min(n_ctx_train, 4096)), rounded up to a multiple of 8
-        kv_type  type of the KV cache; None: the model's own
-        window   tokens of one prefill call; None: as many as the model takes
+        n_ctx       positions (default: min(n_ctx_train, 4096)), rounded up to a multiple of 8
+        kv_type     type of the KV cache; None: the model's own
+        window      tokens of one prefill call; None: as many as the model takes
+        batch       sequences of its forward_batch calls, itself included: they share work buffers and logits, while
+                    kv_bytes and state_bytes are one sequence's
+        all_logits  whether prefill calls ask for the logits of every token
         """
-        return admission.cost(self, n_ctx, kv_type, window)
+        return admission.cost(self, n_ctx, kv_type, window, batch, all_logits)
 
     def admit(self, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-              window: int | None = None, state: State | None = None, checkpoints: int = 0) -> admission.Verdict:
+              window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
+              all_logits: bool = False) -> admission.Verdict:
         """Whether a request fits into memory. Only asks: nothing is held, and nothing is freed for it.
 
         n_prompt    tokens to be fed; 0..the context, 1 at least unless max_tokens is given
@@ -153,22 +158,24 @@ class Model(ModelBase):
         window      most tokens of one prefill call; None: as many as the model takes
         state       the state that goes on; its own n_ctx and kv_type count then
         checkpoints state.checkpoint() calls that are to be paid for; they cost nothing where going back is truncating
+        batch       sequences of its forward_batch calls, itself included
+        all_logits  whether its prefill calls ask for the logits of every token
 
         ValueError or TypeError naming the argument and what it may be.
         """
         return admission.ask(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state,
-                             checkpoints=checkpoints)
+                             checkpoints=checkpoints, batch=batch, all_logits=all_logits)
 
     def reserve(self, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-                window: int | None = None, state: State | None = None, checkpoints: int = 0,
-                timeout: float = 0.0) -> admission.Reservation:
+                window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
+                all_logits: bool = False, timeout: float = 0.0) -> admission.Reservation:
         """Decides as admit and holds what was promised: a context manager with .verdict.
 
         Frees what is idle first, where the ladder or the request asks for it. AdmissionError when the prompt does not
         fit, after waiting up to timeout seconds for other requests to end.
         """
         return admission.reserve(self, n_prompt, max_tokens, n_ctx, kv_type=kv_type, window=window, state=state,
-                                 checkpoints=checkpoints, timeout=timeout)
+                                 checkpoints=checkpoints, batch=batch, all_logits=all_logits, timeout=timeout)
 
     def use_prefix_cache(self, max_bytes: int, n_ctx: int | None = None) -> PrefixCache:
         """From now on generate keeps the states of its finished requests, up to max_bytes, and reuses them.

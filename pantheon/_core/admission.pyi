@@ -22,11 +22,20 @@ def decide(
     state: State | None = None,
     *,
     n_checkpoints: int = 0,
+    batch: int = 1,
+    all_logits: bool = False,
     hold: bool = False,
     quiet: bool = False,
     reclaimable: int = 0,
 ) -> tuple[dict[str, Any], Hold | None]: ...
-def cost(model: ModelBase, n_ctx: int | None, kv_type: str | None, window: int | None) -> dict[str, Any]: ...
+def cost(
+    model: ModelBase,
+    n_ctx: int | None,
+    kv_type: str | None,
+    window: int | None,
+    batch: int = 1,
+    all_logits: bool = False,
+) -> dict[str, Any]: ...
 def touched_bytes(state: State) -> int: ...
 def set_gpu_resident(model: ModelBase | None) -> None: ...
 def work_bytes(model: ModelBase) -> int: ...

@@ -3,15 +3,15 @@ cimport cython
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from pantheon._core.admit_steps cimport pn_admit_set_cuda_forward
+from pantheon._core.admit_steps cimport admit_price, pn_admit_set_cuda_forward
 from pantheon._core.base.arguments cimport between, integer, whole
 from pantheon._core.binding cimport ModelBase, State, kv_number
 from pantheon._core.engine cimport (
     pn_admit_ask,
+    pn_admit_max_window,
     pn_admit_progress,
     pn_admit_release,
     pn_admit_reserve,
-    pn_model_cost,
     pn_state_kv_type,
     pn_state_n_ctx,
 )
@@ -77,7 +77,7 @@ cdef dict verdict_dict(const pn_verdict *v):
 
 
 def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=None, window=None, State state=None,
-           *, n_checkpoints=0, bint hold=False, bint quiet=False, uint64_t reclaimable=0):
+           *, n_checkpoints=0, batch=1, bint all_logits=False, bint hold=False, bint quiet=False, uint64_t reclaimable=0):
     """pn_admit_ask or, with hold, pn_admit_reserve: the verdict's fields as a dict, and a Hold or None.
 
     ValueError or TypeError naming the argument and the accepted range.
@@ -96,6 +96,8 @@ def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=N
     q.window = <int>integer("window", window, 1, 2**31 - 1) if window is not None else 0
     q.kv_type = kv_number(kv_type)
     q.n_checkpoints = <int>integer("checkpoints", n_checkpoints, 0, 2**31 - 1)
+    q.batch = <int>integer("batch", batch, 1, 2**31 - 1)
+    q.all_logits = all_logits
     q.reclaimable_bytes = reclaimable
     q.quiet = quiet
     m = model.open()                     # from here on no code but the engine's runs
@@ -128,11 +130,12 @@ def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=N
     return verdict_dict(&v), result if hold and v.status != PN_ADMIT_DENIED else None
 
 
-def cost(ModelBase model not None, n_ctx, kv_type, window):
-    """pn_model_cost of a state of n_ctx positions, as a dict; the same errors."""
+def cost(ModelBase model not None, n_ctx, kv_type, window, batch=1, bint all_logits=False):
+    """Price of a state of n_ctx positions and of these runs, as a dict; the same errors."""
     cdef pn_cost c
     cdef long n = 0 if n_ctx is None else whole("n_ctx", n_ctx)
-    cdef int w = 0 if window is None else <int>integer("window", window, 1, 2**31 - 1)
+    cdef int w = 2**31 - 1 if window is None else <int>integer("window", window, 1, 2**31 - 1)
+    cdef int rows = <int>integer("batch", batch, 1, 2**31 - 1)
     cdef pn_kv_type type = kv_number(kv_type)
     cdef ModelHandle m = model.open()
     cdef int i
@@ -140,9 +143,12 @@ def cost(ModelBase model not None, n_ctx, kv_type, window):
         between("n_ctx", n, 1, m.model.config.n_ctx)
     else:
         n = min(m.model.config.n_ctx, 4096)
-    pn_model_cost(m.model, 0, type, w, &c)
+    w = min(w, pn_admit_max_window(m.model))
+    admit_price(m.model, 0, type, w, rows, all_logits, &c)
     if c.max_ctx > 0:
         n = min(n, c.max_ctx)
+    if all_logits:                       # no prefill call gives more rows than there are positions
+        c.logits_bytes = <uint64_t>max(rows, min(<long>w, n)) * <uint64_t>m.model.config.n_vocab * sizeof(float)
     return {"n_ctx": (n + 7) // 8 * 8, "kv_type": KV_NAMES.get(c.kv_type), "window": c.window,
             "kv_bytes": pn_cost_kv(&c, n), "state_bytes": c.state_bytes, "scratch_bytes": c.scratch_bytes,
             "logits_bytes": c.logits_bytes, "checkpoint_bytes": c.checkpoint_bytes,
@@ -153,7 +159,7 @@ def touched_bytes(State state not None):
     """Bytes that a state has really taken: its fixed part, and KV up to its position."""
     cdef StateHandle s = state.open()
     cdef pn_cost c
-    pn_model_cost(s.model.model, pn_state_n_ctx(s.state), pn_state_kv_type(s.state), 1, &c)
+    admit_price(s.model.model, pn_state_n_ctx(s.state), pn_state_kv_type(s.state), 1, 1, False, &c)
     return pn_cost_kv(&c, s.state.pos) + c.state_bytes
 
 
@@ -167,5 +173,5 @@ def work_bytes(ModelBase model not None):
     """Bytes of the work buffers that the model has allocated by now."""
     cdef ModelHandle m = model.open()
     cdef pn_cost c
-    pn_model_cost(m.model, 0, PN_KV_DEFAULT, 1, &c)
+    admit_price(m.model, 0, PN_KV_DEFAULT, 1, 1, False, &c)
     return c.scratch_held

@@ -5,11 +5,12 @@ the model runs from GPU memory, the worst die and the window; clamp the window b
 its answer to FIT, CAPPED or DENIED. pn_admit_reserve decides under memwatch's lock and holds what was granted.
 """
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport getenv, strtol
 from libc.string cimport memset
 
+from pantheon._core.arch.ops cimport pn_run_sizes
 from pantheon._core.memory.admit cimport pn_admit_request
-from pantheon._core.memory.cost cimport pn_cost_kv, pn_cost_need
+from pantheon._core.memory.cost cimport pn_cost_die, pn_cost_kv, pn_cost_need
+from pantheon._core.memory.environment cimport environment_max_seq, environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_plan_from_state
 from pantheon._core.memory.memwatch cimport (
     pn_memwatch_decide_begin,
@@ -43,15 +44,11 @@ from pantheon._core.types cimport (
     PN_KV_Q4_0,
     PN_KV_Q8_0,
     PN_MODEL_MAX_DIES,
-    PN_QWEN35MOE_MAX_SEQ_CAP,
     pn_admit_status,
     pn_forward_fn,
     pn_kv_type,
     pn_model,
 )
-
-cdef enum:
-    DEFAULT_MAX_SEQ = 16384              # QWEN35_MAX_SEQ when it is not set
 
 cdef pn_forward_fn cuda_forward = NULL
 
@@ -62,57 +59,105 @@ cdef void pn_admit_set_cuda_forward(pn_forward_fn forward) noexcept nogil:
 
 
 cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil:
-    return cuda_forward != NULL and model.forward == cuda_forward
+    return known(model) and cuda_forward != NULL and model.forward == cuda_forward
+
+
+cdef bint known(const pn_model *model) noexcept nogil:
+    if model == NULL:
+        pn_set_error(b"model is NULL", 0, 0)
+    return model != NULL
+
+
+cdef inline int max_window(const pn_model *model) noexcept nogil:
+    return min(environment_max_seq(), model.config.n_ctx)
 
 
 cdef int pn_admit_max_window(const pn_model *model) noexcept nogil:
-    cdef const char *text = getenv("QWEN35_MAX_SEQ")
-    cdef char *end = NULL
-    cdef long value = strtol(text, &end, 10) if text != NULL else 0
-    if value < 1 or end[0] != 0:
-        value = DEFAULT_MAX_SEQ
-    return <int>min(value, <long>PN_QWEN35MOE_MAX_SEQ_CAP, <long>model.config.n_ctx)
+    if not known(model):
+        return -1
+    environment_warn()
+    return max_window(model)
 
 
 cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil:
     cdef int worst = -1, i
-    for i in range(<int>st.n_dies):
+    if st == NULL:
+        pn_set_error(b"state is NULL", 0, 0)
+        return -1
+    for i in range(<int>min(st.n_dies, <uint64_t>PN_MODEL_MAX_DIES)):
         if worst < 0 or st.die_free[i] < st.die_free[worst]:
             worst = i
     return worst
 
 
-cdef void pn_model_cost(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
-    cdef int most = pn_admit_max_window(model)
-    cost_of_pass(model, n_ctx, kv_type, min(window, most) if window > 0 else most, cost)
+cdef void set_tokens(pn_cost *cost, int n) noexcept nogil:
+    """What the price of n tokens is."""
+    cdef int i
+    cost.kv_bytes = pn_cost_kv(cost, n)
+    for i in range(cost.n_dies):
+        cost.per_die[i] = pn_cost_die(cost, i, n)
 
 
-cdef void cost_of_pass(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, pn_cost *cost) noexcept nogil:
+cdef void admit_price(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, int batch, bint all_logits,
+                      pn_cost *cost) noexcept nogil:
+    cdef pn_run_sizes sizes = [window, batch, all_logits]
     memset(cost, 0, sizeof(pn_cost))
     cost.n_ctx = (n_ctx + 7) // 8 * 8
     if ops_of(model).cost == NULL:       # its price is not known: requests are taken unchecked
         cost.kv_type = kv_type
         cost.window = window
         return
-    ops_of(model).cost(model, kv_type, window, cost)
+    ops_of(model).cost(model, kv_type, &sizes, cost)
+    cost.logits_bytes = (<uint64_t>max(batch, window if all_logits else 1)
+                         * <uint64_t>model.config.n_vocab * sizeof(float))
     cost.page_bytes = pn_memwatch_page_bytes()
     cost.scratch_held = ops_of(model).work_bytes(model)
 
 
+cdef int pn_cost_of(const pn_model *model, int n_prompt, int n_new, int window, pn_kv_type kv_type,
+                    pn_cost *out) noexcept nogil:
+    if not known(model):
+        return -1
+    if out == NULL:
+        pn_set_error(b"out is NULL", 0, 0)
+        return -1
+    memset(out, 0, sizeof(pn_cost))
+    if check_tokens(n_prompt, n_new) != 0 or check_kv_type(kv_type) != 0:
+        return -1
+    if n_prompt + n_new > model.config.n_ctx:
+        pn_set_error(b"%lld tokens are more than the model's context of %lld", n_prompt + n_new, model.config.n_ctx)
+        return -1
+    if window < 0:
+        pn_set_error(b"a window of %lld tokens: not in 0..2147483647", window, 0)
+        return -1
+    environment_warn()
+    window = min(window if window > 0 else max_window(model), max_window(model), max(n_prompt, 1))
+    admit_price(model, 0, kv_type, window, 1, False, out)
+    if out.whole_prompt:                 # however long it is
+        admit_price(model, 0, kv_type, max(n_prompt, 1), 1, False, out)
+    set_tokens(out, n_prompt + n_new)
+    return 0
+
+
+cdef pn_kv_type kv_type_used(const pn_model *model, pn_kv_type kv_type) noexcept nogil:
+    """Type of the cache that a model makes when asked for this one."""
+    cdef pn_cost cost
+    admit_price(model, 0, kv_type, 1, 1, False, &cost)
+    return cost.kv_type
+
+
 cdef pn_kv_type open_kv_type(const pn_model *model, const pn_ladder_plan *plan) noexcept nogil:
     """Rung 2 takes f16 down to q8_0, where the model can have that; a smaller default stays."""
-    cdef pn_cost cost
-    pn_model_cost(model, 0, PN_KV_DEFAULT, 1, &cost)
-    if plan.kv_type != PN_KV_Q8_0 or cost.kv_type != PN_KV_F16:
-        return PN_KV_DEFAULT
-    pn_model_cost(model, 0, PN_KV_Q8_0, 1, &cost)
-    return PN_KV_Q8_0 if cost.kv_type == PN_KV_Q8_0 else PN_KV_DEFAULT
+    if (plan.kv_type == PN_KV_Q8_0 and kv_type_used(model, PN_KV_DEFAULT) == PN_KV_F16
+            and kv_type_used(model, PN_KV_Q8_0) == PN_KV_Q8_0):
+        return PN_KV_Q8_0
+    return PN_KV_DEFAULT
 
 
 cdef pn_kv_type pn_admit_kv_type(const pn_model *model) noexcept nogil:
     cdef pn_mem_state st
     cdef pn_ladder_plan plan
-    if not pn_memwatch_running():
+    if not known(model) or not pn_memwatch_running():
         return PN_KV_DEFAULT
     pn_memwatch_fresh(&st)
     pn_ladder_plan_from_state(&st, &plan)
@@ -130,10 +175,10 @@ cdef int price(const pn_model *model, const pn_request *q, pn_verdict *v) noexce
     elif kv_type == PN_KV_DEFAULT:
         kv_type = open_kv_type(model, &v.plan)
         v.kv_lowered = kv_type != PN_KV_DEFAULT
-    pn_model_cost(model, n_ctx, kv_type, min(v.prefill_window, max(n_fed, 1)), &v.cost)
+    admit_price(model, n_ctx, kv_type, min(v.prefill_window, max(n_fed, 1)), max(q.batch, 1), q.all_logits, &v.cost)
     if v.cost.whole_prompt:              # nothing to clamp: the prompt is priced as it is
         v.window_asked = v.prefill_window = max(v.window_asked, n_fed)
-        cost_of_pass(model, n_ctx, kv_type, max(n_fed, 1), &v.cost)
+        admit_price(model, n_ctx, kv_type, max(n_fed, 1), max(q.batch, 1), q.all_logits, &v.cost)
     v.kv_type = v.cost.kv_type
     v.cost.n_checkpoints = q.n_checkpoints
     if pos > 0:
@@ -158,10 +203,11 @@ cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state 
         seen.level = max(seen.level, seen.die_level[v.die])
     pn_ladder_plan_from_state(&seen, &v.plan)
     seen.host_avail += q.reclaimable_bytes
-    v.window_asked = min(q.window, pn_admit_max_window(model)) if q.window > 0 else pn_admit_max_window(model)
+    v.window_asked = min(q.window, max_window(model)) if q.window > 0 else max_window(model)
     v.prefill_window = min(v.window_asked, v.plan.prefill_window)
     v.n_tokens = q.n_prompt + q.n_new
     asked = min(v.n_tokens, price(model, q, v))
+    set_tokens(&v.cost, pos + asked)
     v.need_bytes = pn_cost_need(&v.cost, pos + asked)
     v.have_bytes = pn_ladder_have(seen.host_avail, seen.host_reserved, seen.host_total)
     v.fit_tokens = asked
@@ -176,10 +222,31 @@ cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state 
         v.status = PN_ADMIT_CAPPED
 
 
+cdef int check_tokens(int n_prompt, int n_new) noexcept nogil:
+    if n_prompt < 0 or n_new < 0 or n_prompt > 2147483647 - n_new or n_prompt + n_new < 1:
+        pn_set_error(b"%lld prompt tokens and %lld new ones: not in 0..2147483647, one of them at least 1", n_prompt,
+                     n_new)
+        return -1
+    return 0
+
+
+cdef int check_kv_type(pn_kv_type kv_type) noexcept nogil:
+    if not <int>PN_KV_DEFAULT <= <int>kv_type <= <int>PN_KV_Q4_0:
+        pn_set_error(b"kv_type is %lld, not in 0..%lld", <int>kv_type, <int>PN_KV_Q4_0)
+        return -1
+    return 0
+
+
 cdef int check_request(const pn_model *model, const pn_request *q) noexcept nogil:
-    if q.n_prompt < 0 or q.n_new < 0 or q.n_prompt > 2147483647 - q.n_new or q.n_prompt + q.n_new < 1:
-        pn_set_error(b"%lld prompt tokens and %lld new ones: not in 0..2147483647, one of them at least 1", q.n_prompt,
-                     q.n_new)
+    if not known(model):
+        return -1
+    if q == NULL:
+        pn_set_error(b"request is NULL", 0, 0)
+        return -1
+    if check_tokens(q.n_prompt, q.n_new) != 0 or check_kv_type(q.kv_type) != 0:
+        return -1
+    if q.state != NULL and q.state.config != &model.config:
+        pn_set_error(b"the state belongs to another model", 0, 0)
         return -1
     if not 0 <= q.n_ctx <= model.config.n_ctx:
         pn_set_error(b"n_ctx is %lld, not in 0..%lld", q.n_ctx, model.config.n_ctx)
@@ -187,8 +254,8 @@ cdef int check_request(const pn_model *model, const pn_request *q) noexcept nogi
     if q.window < 0 or q.n_checkpoints < 0:
         pn_set_error(b"a window of %lld tokens and %lld checkpoints: not in 0..2147483647", q.window, q.n_checkpoints)
         return -1
-    if not <int>PN_KV_DEFAULT <= <int>q.kv_type <= <int>PN_KV_Q4_0:
-        pn_set_error(b"kv_type is %lld, not in 0..%lld", <int>q.kv_type, <int>PN_KV_Q4_0)
+    if q.batch < 0:
+        pn_set_error(b"a batch of %lld sequences: not in 0..2147483647", q.batch, 0)
         return -1
     return 0
 
@@ -206,12 +273,16 @@ cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, 
     cdef uint64_t dies[PN_MODEL_MAX_DIES]
     cdef int i, fit
     cdef bint granted
-    memset(v, 0, sizeof(pn_verdict))
     if out != NULL:
         out[0] = NULL
+    if v == NULL:
+        pn_set_error(b"verdict is NULL", 0, 0)
+        return PN_ADMIT_DENIED
+    memset(v, 0, sizeof(pn_verdict))
     if check_request(model, q) != 0:
         v.status = PN_ADMIT_DENIED
         return PN_ADMIT_DENIED
+    environment_warn()                   # before the lock
     if not pn_memwatch_running():
         decide(model, q, NULL, v)
         return v.status
@@ -225,7 +296,7 @@ cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, 
         if granted:
             fit = v.fit_tokens + (q.state.pos if q.state != NULL else 0)
             for i in range(v.cost.n_dies):
-                dies[i] = v.cost.die_state_bytes[i] + v.cost.die_token_bytes[i] * <uint64_t>fit
+                dies[i] = pn_cost_die(&v.cost, i, fit)
             out[0] = pn_memwatch_promise(pn_cost_need(&v.cost, fit), dies, v.cost.n_dies)
             if out[0] == NULL:
                 v.status = PN_ADMIT_DENIED
@@ -242,6 +313,10 @@ cdef pn_admit_status pn_admit(pn_model *model, int n_tokens, int *fit_tokens_out
     cdef pn_verdict v
     memset(&q, 0, sizeof(q))
     q.n_new = n_tokens
+    if fit_tokens_out != NULL:
+        fit_tokens_out[0] = 0
+    if check_request(model, &q) != 0:
+        return PN_ADMIT_DENIED
     if not pn_memwatch_running():
         if fit_tokens_out != NULL:
             fit_tokens_out[0] = n_tokens
@@ -258,6 +333,12 @@ cdef pn_admit_status pn_admit_ask(pn_model *model, const pn_request *request, pn
 
 cdef pn_admit_status pn_admit_reserve(pn_model *model, const pn_request *request, pn_verdict *v,
                                       pn_reservation **out) noexcept nogil:
+    if out == NULL:
+        pn_set_error(b"out is NULL: there is nowhere to put a reservation", 0, 0)
+        if v != NULL:
+            memset(v, 0, sizeof(pn_verdict))
+            v.status = PN_ADMIT_DENIED
+        return PN_ADMIT_DENIED
     return admit(model, request, v, out)
 
 
@@ -266,4 +347,7 @@ cdef void pn_admit_release(pn_reservation *reservation) noexcept nogil:
 
 
 cdef void pn_admit_progress(pn_reservation *reservation, const pn_verdict *v, int pos) noexcept nogil:
+    if v == NULL or pos < 0:
+        pn_set_error(b"verdict is NULL, or position %lld is negative", pos, 0)
+        return
     pn_reservation_touched(reservation, pn_cost_need(&v.cost, pos))

@@ -8,6 +8,9 @@ cdef void pn_arena_free(pn_arena *a) noexcept nogil
 cdef void *pn_arena_alloc(pn_arena *a, size_t n) noexcept nogil
 # nogil. Forgets all allocations.
 cdef void pn_arena_reset(pn_arena *a) noexcept nogil
+# nogil. The same, and makes room for size bytes where there is less; 0, or -1 with pn_last_error() and the arena as it
+# was.
+cdef int pn_arena_begin(pn_arena *a, size_t size) noexcept nogil
 # nogil. Bytes of the arena; bytes in use; the most that was ever in use.
 cdef size_t pn_arena_size(const pn_arena *a) noexcept nogil
 cdef size_t pn_arena_used(const pn_arena *a) noexcept nogil

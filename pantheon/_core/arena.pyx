@@ -5,9 +5,10 @@ double the memory; they do not count towards size, used or high-water mark, whic
 """
 cimport cython
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
+from pantheon._core.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_arena, pn_config
 
 cdef extern from *:
@@ -34,22 +35,44 @@ cdef struct arena_body:                  # what pn_arena * points to
     size_t n_max
 
 
-cdef pn_arena *pn_arena_new(size_t size) except NULL:
+cdef int resize(arena_body *a, size_t size) noexcept nogil:
+    """Gives the arena, in which nothing is allocated, other memory; 0, or -1 and it keeps what it had."""
+    cdef uint8_t *base
+    cdef size_t *ends
+    cdef size_t n_max
     if size > <size_t>-1 // 4:
-        raise MemoryError(f"arena of {size} bytes")
-    cdef arena_body *a = <arena_body *>malloc(sizeof(arena_body))
+        return -1
+    size = (size + ALIGN - 1) // ALIGN * ALIGN
+    n_max = size // ALIGN if PN_DEBUG else 0
+    ends = <size_t *>malloc((n_max + 1) * sizeof(size_t))
+    base = <uint8_t *>aligned_alloc(64, (size * (2 if PN_DEBUG else 1) + 64 + 63) // 64 * 64)
+    if base == NULL or ends == NULL:
+        free(base)
+        free(ends)
+        return -1
+    free(a.base)
+    free(a.ends)
+    a.base, a.ends, a.size, a.n_max = base, ends, size, n_max
+    return 0
+
+
+cdef pn_arena *pn_arena_new(size_t size) except NULL:
+    cdef arena_body *a = <arena_body *>calloc(1, sizeof(arena_body))
     if a == NULL:
         raise MemoryError()
-    size = (size + ALIGN - 1) // ALIGN * ALIGN
-    a.size = size
-    a.used = a.high_water = a.offset = a.n = 0
-    a.n_max = size // ALIGN if PN_DEBUG else 0
-    a.ends = <size_t *>malloc((a.n_max + 1) * sizeof(size_t))
-    a.base = <uint8_t *>aligned_alloc(64, (size * (2 if PN_DEBUG else 1) + 64 + 63) // 64 * 64)
-    if a.base == NULL or a.ends == NULL:
-        pn_arena_free(<pn_arena *>a)
+    if resize(a, size) != 0:
+        free(a)
         raise MemoryError(f"arena of {size} bytes")
     return <pn_arena *>a
+
+
+cdef int pn_arena_begin(pn_arena *arena, size_t size) noexcept nogil:
+    cdef arena_body *a = <arena_body *>arena
+    pn_arena_reset(arena)
+    if size > a.size and resize(a, size) != 0:
+        pn_set_no_memory(b"no memory for an arena of %lld bytes", size, 0)
+        return -1
+    return 0
 
 
 cdef void pn_arena_free(pn_arena *arena) noexcept nogil:

@@ -4,6 +4,7 @@ The registry is in registry.pyx, admission in admit_steps.pyx.
 """
 import os
 
+cimport cython
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, strdup
@@ -15,16 +16,18 @@ from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.cursor cimport byte_cursor, cursor_string
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
 from pantheon._core.mapping cimport pn_mapping_set_room
+from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
 from pantheon._core.memory.state cimport pn_mem_state
 from pantheon._core.pool cimport fw_pool_get
-from pantheon._core.registry cimport ops_named, ops_of, ops_of_state
-from pantheon._core.report cimport pn_set_error
+from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_state
+from pantheon._core.report cimport pn_set_error, pn_set_error_text
 from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
+    PN_ARCH_COUNT,
     PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
@@ -33,7 +36,10 @@ from pantheon._core.types cimport (
     PN_CHAT_PHI3,
     PN_CHAT_TEMPLATE,
     PN_KV_DEFAULT,
+    PN_KV_Q4_0,
     PN_MODEL_MAX_DIES,
+    pn_arch,
+    pn_forward_fn,
     pn_kv_type,
     pn_load_opts,
     pn_model,
@@ -46,8 +52,40 @@ from pantheon._core.threads import default_threads
 from pantheon.regular_file import open_regular
 
 
+cdef extern from *:
+    """
+    static inline int pn_add(int *n, int d) { return __atomic_add_fetch(n, d, __ATOMIC_ACQ_REL); }
+    static inline int pn_count(const int *n) { return __atomic_load_n(n, __ATOMIC_ACQUIRE); }
+    """
+    int pn_add(int *n, int d) nogil
+    int pn_count(const int *n) nogil
+
+
+@cython.final
+cdef class AbiVersion:
+    def __init__(self):
+        raise TypeError("this type is there for its size")
+
+
+cdef enum:
+    MAX_THREADS = 256                    # ranks of one run
+
+
 cdef int pn_abi_version() noexcept nogil:
     return PN_ABI_VERSION
+
+
+cdef bint given(const void *argument, const char *name) noexcept nogil:
+    """Whether a pointer is there; else the error says which is not."""
+    if argument == NULL:
+        pn_set_error_text(b"%s is NULL", name)
+    return argument != NULL
+
+
+cdef int require(const void *argument, str name) except -1:
+    if argument == NULL:
+        raise ValueError(f"{name} is NULL")
+    return 0
 
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
@@ -197,8 +235,9 @@ cdef str path_text(const char *path):
 
 cdef int record_dies(pn_model *model, const int *dies, int n_dies) except -1:
     cdef int i
-    if dies == NULL:
+    if dies == NULL and n_dies == 0:
         return 0
+    require(dies, "dies")
     if not 0 <= n_dies <= PN_MODEL_MAX_DIES:
         raise ValueError(f"dies: {n_dies} given, at most {PN_MODEL_MAX_DIES} are possible")
     for i in range(n_dies):
@@ -222,7 +261,9 @@ pn_mapping_set_room(room_for_files)
 
 
 cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL:
-    cdef pn_model *model = <pn_model *>calloc(1, sizeof(pn_model))
+    cdef pn_model *model
+    require(path, "path")
+    model = <pn_model *>calloc(1, sizeof(pn_model))
     if model == NULL:
         raise MemoryError()
     name = os.fsdecode(<bytes>path)
@@ -238,7 +279,7 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         if opts != NULL and opts.quantize and (<pn_arch_weights *>model.weights).gguf != NULL:
             raise ValueError(f"quantize: {name} is a GGUF file, whose types are what they are")
         model.pool = fw_pool_get()
-        pn_model_set_threads(model, default_threads())
+        pn_model_set_threads(model, min(default_threads(), MAX_THREADS))
     except BaseException:
         pn_model_free(model)
         raise
@@ -253,11 +294,15 @@ cdef pn_model *pn_load(const char *path) except NULL:
     return pn_load_on(path, NULL, NULL, 0)
 
 
-cdef void pn_model_free(pn_model *model) noexcept:
+cdef int pn_model_free(pn_model *model) noexcept:
     cdef gguf_file *f = NULL
     cdef safetensors_file *s = NULL
     if model == NULL:
-        return
+        return 0
+    if model.weights != NULL and pn_count(&(<pn_arch_weights *>model.weights).n_states) > 0:
+        pn_set_error(b"%lld states of the model were not freed: it stays",
+                     pn_count(&(<pn_arch_weights *>model.weights).n_states), 0)
+        return -1
     if model.weights != NULL:
         f = (<pn_arch_weights *>model.weights).gguf
         s = (<pn_arch_weights *>model.weights).safetensors
@@ -266,14 +311,33 @@ cdef void pn_model_free(pn_model *model) noexcept:
     safetensors_close(s)
     free(model.path)
     free(model)
+    return 0
 
 
 cdef int pn_model_threads(const pn_model *model) noexcept nogil:
-    return (<const pn_arch_weights *>model.weights).n_threads
+    return (<const pn_arch_weights *>model.weights).n_threads if given(model, b"model") else -1
 
 
-cdef void pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil:
-    (<pn_arch_weights *>model.weights).n_threads = max(1, min(n_threads, 256)) if model.pool != NULL else 1
+cdef int pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil:
+    if not given(model, b"model"):
+        return -1
+    if not 1 <= n_threads <= MAX_THREADS:
+        pn_set_error(b"threads is %lld, not in 1..%lld", n_threads, MAX_THREADS)
+        return -1
+    (<pn_arch_weights *>model.weights).n_threads = n_threads if model.pool != NULL else 1
+    return 0
+
+
+cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
+    return ops_of(model).name if given(model, b"model") else NULL
+
+
+cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_numbered(<int>arch)
+    if ops == NULL:
+        pn_set_error(b"architecture %lld is not in 0..%lld", <int>arch, <int>PN_ARCH_COUNT - 1)
+        return NULL
+    return ops.forward
 
 
 # ---- states ----------------------------------------------------------------------------------------------------------
@@ -284,6 +348,10 @@ cdef pn_state *pn_state_new(pn_model *model) except NULL:
 
 cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) except NULL:
     cdef pn_state *state
+    require(model, "model")
+    if not <int>PN_KV_DEFAULT <= <int>kv_type <= <int>PN_KV_Q4_0:
+        raise ValueError(f"kv_type is {<int>kv_type}, not in {<int>PN_KV_DEFAULT}..{<int>PN_KV_Q4_0}")
+    environment_warn()
     if n_ctx == 0:
         n_ctx = min(model.config.n_ctx, 4096)
     if not 1 <= n_ctx <= model.config.n_ctx:
@@ -292,6 +360,7 @@ cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) e
     if state == NULL:
         raise MemoryError()
     state.config = &model.config
+    pn_add(&(<pn_arch_weights *>model.weights).n_states, 1)
     try:
         ops_of(model).state_new(model, state, n_ctx, kv_type)
     except BaseException:
@@ -300,18 +369,26 @@ cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) e
     return state
 
 
-cdef void pn_state_reset(pn_state *state) noexcept nogil:
+cdef int pn_state_reset(pn_state *state) noexcept nogil:
+    if not given(state, b"state"):
+        return -1
     ops_of_state(state).state_reset(state)
     state.pos = 0
+    return 0
 
 
 cdef void pn_state_free(pn_state *state) noexcept nogil:
+    cdef pn_model *model
     if state != NULL:
+        model = <pn_model *>state.config             # its first member
         ops_of_state(state).state_free(state)
         free(state)
+        pn_add(&(<pn_arch_weights *>model.weights).n_states, -1)
 
 
 cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
+    if not given(state, b"state"):
+        return -1
     if not 0 <= pos <= state.pos:
         pn_set_error(b"cannot truncate to position %lld: the state holds %lld", pos, state.pos)
         return -1
@@ -319,50 +396,88 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
 
 
 cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
-    cdef const pn_arch_ops *ops = ops_of_state(state)
+    cdef const pn_arch_ops *ops
+    if not given(state, b"state"):
+        return 0
+    ops = ops_of_state(state)
     return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
 
 
 cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
-    cdef const pn_arch_ops *ops = ops_of_state(state)
-    return ops.state_snapshot(state, out) if ops.state_snapshot != NULL else 0
+    cdef const pn_arch_ops *ops
+    if not given(state, b"state"):
+        return -1
+    ops = ops_of_state(state)
+    if ops.state_snapshot == NULL:
+        return 0
+    return ops.state_snapshot(state, out) if given(out, b"out") else -1
 
 
 cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
-    cdef const pn_arch_ops *ops = ops_of_state(state)
-    return ops.state_restore(state, snapshot, pos) if ops.state_restore != NULL else pn_state_truncate(state, pos)
+    cdef const pn_arch_ops *ops
+    if not given(state, b"state"):
+        return -1
+    ops = ops_of_state(state)
+    if ops.state_restore == NULL:
+        return pn_state_truncate(state, pos)
+    if not given(snapshot, b"snapshot"):
+        return -1
+    if not 0 <= pos <= state.pos:
+        pn_set_error(b"cannot restore position %lld: the state holds %lld", pos, state.pos)
+        return -1
+    return ops.state_restore(state, snapshot, pos)
 
 
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:
-    return ops_of_state(state).state_n_ctx(state)
+    return ops_of_state(state).state_n_ctx(state) if given(state, b"state") else -1
 
 
 cdef pn_kv_type pn_state_kv_type(const pn_state *state) noexcept nogil:
-    return ops_of_state(state).state_kv_type(state)
+    return ops_of_state(state).state_kv_type(state) if given(state, b"state") else PN_KV_DEFAULT
 
 
 cdef size_t pn_state_bytes(const pn_state *state) noexcept nogil:
-    return ops_of_state(state).state_bytes(state)
+    return ops_of_state(state).state_bytes(state) if given(state, b"state") else 0
 
 
 # ---- forward ---------------------------------------------------------------------------------------------------------
 
 cdef int pn_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
                     bint all) noexcept nogil:
+    if not (given(model, b"model") and given(tokens, b"tokens") and given(state, b"state")
+            and given(logits_out, b"logits_out")):
+        return -1
+    if n < 1:
+        pn_set_error(b"%lld tokens: there must be at least 1", n, 0)
+        return -1
     return ops_of(model).prefill(model, tokens, n, state, logits_out, all)
 
 
 cdef int pn_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
                           float *logits_out) noexcept nogil:
+    cdef int i, j
+    if not (given(model, b"model") and given(tokens, b"tokens") and given(states, b"states")
+            and given(logits_out, b"logits_out")):
+        return -1
+    if n < 1:
+        pn_set_error(b"%lld sequences: there must be at least 1", n, 0)
+        return -1
+    for i in range(n):
+        for j in range(i):
+            if states[i] == states[j]:
+                pn_set_error(b"states %lld and %lld are the same: a state takes one token of a batch", j, i)
+                return -1
     return ops_of(model).forward_batch(model, tokens, states, n, logits_out)
 
 
 # Steps that do not block exist where a device runs them; the CPU's forward is the blocking one.
 
 cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
-    return 1
+    return 1 if given(model, b"model") and given(state, b"state") else -1
 
 
 cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil:
+    if not (given(model, b"model") and given(state, b"state") and given(logits_out, b"logits_out")):
+        return -1
     pn_set_error(b"this model has no steps to poll: use forward", 0, 0)
     return -1

@@ -1,13 +1,11 @@
 # The registry: one row per architecture, made at import and never changed.
 from pantheon._core.arch.ops cimport pn_arch_ops
-from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_model, pn_state
+from pantheon._core.types cimport pn_model, pn_state
 
 # GIL. The row of a name, borrowed; NULL when there is none.
 cdef const pn_arch_ops *ops_named(str name) noexcept
 # nogil. The row of a loaded model, of a state's model; borrowed.
 cdef const pn_arch_ops *ops_of(const pn_model *model) noexcept nogil
 cdef const pn_arch_ops *ops_of_state(const pn_state *state) noexcept nogil
-# nogil. Name of the model's row, static.
-cdef const char *pn_arch_name(const pn_model *model) noexcept nogil
-# nogil. The CPU forward of an architecture; NULL for a number that is none.
-cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil
+# nogil. The row of an architecture, borrowed; NULL for a number that is none.
+cdef const pn_arch_ops *ops_numbered(int arch) noexcept nogil

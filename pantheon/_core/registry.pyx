@@ -22,8 +22,6 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN35MOE,
     PN_ROPE_NEOX,
     PN_ROPE_NORM,
-    pn_arch,
-    pn_forward_fn,
     pn_model,
     pn_state,
 )
@@ -46,10 +44,6 @@ registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
 registry[14] = pn_rwkvx_ops()
 
 
-cdef inline int row(pn_arch arch) noexcept nogil:
-    return <int>arch
-
-
 cdef const pn_arch_ops *ops_named(str name) noexcept:
     cdef int i
     for i in range(PN_ARCH_COUNT):
@@ -59,19 +53,15 @@ cdef const pn_arch_ops *ops_named(str name) noexcept:
 
 
 cdef const pn_arch_ops *ops_of(const pn_model *model) noexcept nogil:
-    return &registry[row(model.config.arch)]
+    return &registry[<int>model.config.arch]
 
 
 cdef const pn_arch_ops *ops_of_state(const pn_state *state) noexcept nogil:
-    return &registry[row(state.config.arch)]
+    return &registry[<int>state.config.arch]
 
 
-cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
-    return registry[row(arch)].forward if 0 <= row(arch) < PN_ARCH_COUNT else NULL
-
-
-cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
-    return ops_of(model).name
+cdef const pn_arch_ops *ops_numbered(int arch) noexcept nogil:
+    return &registry[arch] if 0 <= arch < PN_ARCH_COUNT else NULL
 
 
 def architectures():

@@ -23,12 +23,15 @@ cdef enum:                               # the numbers of Python's logging
 cdef const char *pn_last_error() noexcept nogil
 # nogil. format may hold up to two %lld, for a and b; the text is cut at 511 bytes.
 cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil
+# nogil. The same; format holds one %s, for text.
+cdef void pn_set_error_text(const char *format, const char *text) noexcept nogil
 # nogil. The same for an allocation that failed.
 cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil
 # nogil. The same for a file of the model; the text begins with its path.
 cdef void pn_set_file_error(const char *path, const char *format, int64_t a, int64_t b) noexcept nogil
 cdef pn_error_kind pn_last_error_kind() noexcept nogil
-# nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept.
+# nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept. No lock of
+# the engine is held then but, during a run, the thread pool's.
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil
 cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil
 # nogil. From now on long calls of this thread ask `now` between layers, NULL: nobody. It is borrowed until the next

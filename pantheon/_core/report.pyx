@@ -26,6 +26,12 @@ cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil:
     snprintf(pn_error_text, sizeof(pn_error_text), format, <long long>a, <long long>b)
 
 
+cdef void pn_set_error_text(const char *format, const char *text) noexcept nogil:
+    global pn_error_kind_now
+    pn_error_kind_now = PN_ERROR_RUN
+    snprintf(pn_error_text, sizeof(pn_error_text), format, text)
+
+
 cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil:
     global pn_error_kind_now
     pn_set_error(format, a, b)

@@ -16,10 +16,11 @@ from pantheon._core.sampling.dry cimport pn_apply_dry
 from pantheon._core.sampling.mirostat cimport pn_mirostat_accept, pn_mirostat_collect
 from pantheon._core.sampling.penalties cimport pn_apply_bias, pn_apply_penalties, pn_undo_penalties
 from pantheon._core.sampling.scratch cimport (
-    pn_scratch, pn_scratch_error, pn_scratch_fail, pn_scratch_fail_id, pn_scratch_get, pn_scratch_total,
+    pn_scratch, pn_scratch_get, pn_scratch_total,
 )
 from pantheon._core.sampling.truncate cimport pn_cut_min_p, pn_cut_top_p, pn_cut_typical, pn_cut_xtc, pn_min_p_floor
 from pantheon._core.sampling_params cimport SamplingParams
+from pantheon._core.report cimport PN_ERROR_MEMORY, pn_last_error, pn_last_error_kind, pn_set_error
 from pantheon._core.types cimport pn_sampling_params
 
 import operator
@@ -33,14 +34,33 @@ cdef inline bint is_greedy(const pn_sampling_params *params) noexcept nogil:
     return not params.temperature >= COLDEST
 
 
+cdef int check(const float *logits, int n_vocab, const pn_sampling_params *params, const uint32_t *recent,
+               int n_recent) noexcept nogil:
+    """0, or -1 for arguments that are none."""
+    if logits == NULL or params == NULL:
+        pn_set_error(b"logits or params is NULL", 0, 0)
+        return -1
+    if n_vocab < 1 or n_recent < 0:
+        pn_set_error(b"n_vocab is %lld and n_recent %lld: not in 1..2147483647 and 0..2147483647", n_vocab, n_recent)
+        return -1
+    if params.n_bias < 0 or params.n_dry_breaker_ids < 0:
+        pn_set_error(b"%lld biases and %lld breaker ids: not in 0..2147483647", params.n_bias, params.n_dry_breaker_ids)
+        return -1
+    if (recent == NULL and n_recent > 0 or params.bias == NULL and params.n_bias > 0
+            or params.dry_breaker_ids == NULL and params.n_dry_breaker_ids > 0):
+        pn_set_error(b"recent_tokens, bias or dry_breaker_ids is NULL where its length is not 0", 0, 0)
+        return -1
+    if not 0 <= params.mirostat <= 2:
+        pn_set_error(b"mirostat is %lld, not in 0..2", params.mirostat, 0)
+        return -1
+    return 0
+
+
 cdef pn_scratch *scratch_for(int n_vocab, const pn_sampling_params *params, int n_recent) noexcept nogil:
     """The thread's scratch, large enough for this call; NULL on error."""
     cdef int window = params.penalty_last_n
     if window < params.dry_penalty_last_n:
         window = params.dry_penalty_last_n
-    if n_vocab <= 0 or n_recent < 0 or params.n_bias < 0:
-        pn_scratch_fail(b"n_vocab must be positive; n_recent and n_bias must not be negative")
-        return NULL
     window = n_recent if window > n_recent else window if window > 0 else 0
     return pn_scratch_get(n_vocab, window, params.n_bias + 2 * <int64_t> window)
 
@@ -62,12 +82,14 @@ cdef int change_logits(pn_scratch *s, float *logits, int n_vocab, int n, const p
             return -1
     i = pn_cand_scan(s, logits, n, max)
     if i >= 0:
-        return pn_scratch_fail_id(b"the logit of token %u is not a number", i)
+        pn_set_error(b"the logit of token %lld is not a number", i, 0)
+        return -1
     if max[0] == -INFINITY:              # penalties alone may not end a generation: fall back to what they acted on
         pn_undo_penalties(s, logits, n, params)
         pn_cand_scan(s, logits, n, max)
         if max[0] == -INFINITY:
-            return pn_scratch_fail(b"no token can be drawn: the logits of all are -inf")
+            pn_set_error(b"no token can be drawn: the logits of all are -inf", 0, 0)
+            return -1
         pn_cand_only(s, pn_cand_argmax(s, logits, n, max[0]), 0)
     elif max[0] == INFINITY or is_greedy(params):        # +inf: a probability cannot be had from it
         pn_cand_only(s, pn_cand_argmax(s, logits, n, max[0]), 0)
@@ -139,8 +161,11 @@ cdef int run_chain(pn_scratch *s, float *logits, int n_vocab, pn_sampling_params
 
 cdef uint32_t pn_sample_next_token(float *logits, int n_vocab, pn_sampling_params *params,
                                    uint32_t *recent_tokens, int n_recent) noexcept nogil:
-    cdef pn_scratch *s = scratch_for(n_vocab, params, n_recent)
+    cdef pn_scratch *s
     cdef int i
+    if check(logits, n_vocab, params, recent_tokens, n_recent) != 0:
+        return PN_NO_TOKEN
+    s = scratch_for(n_vocab, params, n_recent)
     if s == NULL or run_chain(s, logits, n_vocab, params, recent_tokens, n_recent) < 0:
         return PN_NO_TOKEN
     if is_greedy(params):
@@ -151,12 +176,10 @@ cdef uint32_t pn_sample_next_token(float *logits, int n_vocab, pn_sampling_param
     return s.id[i]
 
 
-cdef const char *pn_sampler_error() noexcept nogil:
-    return pn_scratch_error()
-
-
-cdef str error_text():
-    return (<bytes> pn_sampler_error()).decode()
+cdef object failure():
+    """The exception of this thread's last failed call."""
+    text = pn_last_error().decode()
+    return MemoryError(text) if pn_last_error_kind() == PN_ERROR_MEMORY else ValueError(text)
 
 
 cdef object check_logits(logits, bint writable):
@@ -210,7 +233,7 @@ def sample(logits, SamplingParams params not None, recent_tokens=()):
     with nogil:
         token = pn_sample_next_token(&x[0], <int> x.shape[0], &c, <uint32_t *> r, <int> recent.shape[0])
     if token == PN_NO_TOKEN:
-        raise ValueError(error_text())
+        raise failure()
     params.c.rng = c.rng
     params.c.xtc_rng = c.xtc_rng
     params.c.mu = c.mu
@@ -240,7 +263,7 @@ def candidates(logits, SamplingParams params not None, recent_tokens=()):
                 id[i] = s.id[i]
                 p[i] = s.e[i] / s.sum
     if n < 0:
-        raise ValueError(error_text())
+        raise failure()
     return ids[:n].copy(), probabilities[:n].copy()
 
 
@@ -279,7 +302,7 @@ def logprobs(logits, ids=None, *, top=None):
                 for i in range(k):
                     b[i] = s.id[i]
     if s == NULL:
-        raise MemoryError(error_text())
+        raise failure()
     if bad >= 0:
         raise ValueError(f"the logit of token {bad} is not a number")
     if max == -INFINITY:

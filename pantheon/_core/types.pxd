@@ -5,7 +5,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    PN_ABI_VERSION = 1                   # grows when a struct or a function of the C API changes
+    PN_ABI_VERSION = 2                   # grows when a struct or a function of the C API changes
     PN_MODEL_MAX_DIES = 16
     PN_QWEN35MOE_MAX_SEQ_CAP = 262144
 

@@ -364,9 +364,101 @@ def test_checkpoints_that_cannot_be(machine, model, checkpoints):
         model.admit(10, checkpoints=checkpoints)
 
 
-def test_limits_of_the_environment(monkeypatch):
-    for text, value in (("1", 1), ("6g", 6 * GIB), (" 512M ", 512 << 20), ("2T", 2 << 40), ("3K", 3072)):
-        assert admission._bytes(text) == value
-    for text in ("0", "-1", "6 G", "six", "0G", "99999999999999999999", "1e9"):
-        with pytest.raises(ValueError, match="PANTHEON_MEMORY_LIMIT"):
-            admission._bytes(text)
+@pytest.fixture
+def stopped():
+    """memwatch does not run, and no call has set a limit."""
+    memwatch.configure()
+    memwatch.stop()
+    yield
+    memwatch.stop()
+    memwatch.configure()
+    memwatch.start()
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", 1), ("6g", 6 * GIB), (" 512M ", 512 << 20), ("2T", 2 << 40),
+                                             ("3K", 3072), ("4611686018427387904", 2**62), ("4294967296G", 2**62),
+                                             ("", None)])
+def test_limits_of_the_environment(stopped, monkeypatch, text, value):
+    with monkeypatch.context() as patch:
+        patch.setenv("PANTHEON_MEMORY_LIMIT", text)
+        memwatch.start()
+        assert memwatch.limit() == value
+        memwatch.stop()
+    memwatch.start()                     # without it there is none any more
+    assert memwatch.limit() is None
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "6 G", "six", "0G", "99999999999999999999", "1e9", "4611686018427387905",
+                                  "4294967297G", "G", "5GG", "\udcff"])
+def test_limits_that_are_none(stopped, monkeypatch, text):
+    with monkeypatch.context() as patch:
+        patch.setenv("PANTHEON_MEMORY_LIMIT", text)
+        with pytest.raises(ValueError, match=r"PANTHEON_MEMORY_LIMIT is '.*', not in 1\.\.4611686018427387904 bytes"):
+            memwatch.start()
+        assert not memwatch.running()
+
+
+def test_a_limit_that_a_call_set_counts_for_more(stopped, monkeypatch):
+    memwatch.configure(limit=3 * GIB)
+    with monkeypatch.context() as patch:
+        patch.setenv("PANTHEON_MEMORY_LIMIT", "2G")
+        memwatch.start()
+        assert memwatch.limit() == 3 * GIB
+        memwatch.stop()
+
+
+# ---- batches, and the logits of every token --------------------------------------------------------------------------
+
+def test_a_batch_is_reserved_with_its_rows(machine, model):
+    alone = model.admit(10, 20)
+    for options in ({"batch": 1}, {"batch": 1, "all_logits": False}):
+        assert model.admit(10, 20, **options) == alone
+    more = model.admit(10, 20, batch=8).need_bytes - alone.need_bytes
+    assert more >= 7 * 4 * model.n_vocab
+    rows = model.admit(10, 20, all_logits=True).need_bytes - alone.need_bytes
+    assert rows >= 9 * 4 * model.n_vocab
+    with model.reserve(10, 20, batch=8, all_logits=True) as reservation:
+        assert reservation.nbytes == reservation.verdict.need_bytes >= alone.need_bytes + max(more, rows)
+        assert memwatch.read()["host_reserved"] == reservation.nbytes
+    leave(machine, alone.need_bytes)
+    assert model.admit(10, 20).status == "FIT" and model.admit(10, 20, batch=8).status != "FIT"
+    with pytest.raises(pantheon.AdmissionError):
+        model.reserve(10, 20, batch=1000)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2**31, 1.5, "2", True])
+def test_batches_that_cannot_be(machine, model, batch):
+    for call in (model.admit, model.reserve):
+        with pytest.raises((ValueError, TypeError), match="batch"):
+            call(10, batch=batch)
+    with pytest.raises((ValueError, TypeError), match="batch"):
+        model.cost(batch=batch)
+
+
+# ---- what the environment says ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("name", "text"), [("QWEN35_MAX_SEQ", "a few"), ("QWEN35_MAX_SEQ", "0"), ("QWEN35_KV_Q4", "no")])
+def test_a_wrong_value_of_the_environment_is_warned_of_once(machine, tiny, monkeypatch, caplog, name, text):
+    """Whatever is asked, of whatever model: one line, and another one for another value."""
+    for value in (f"{text} {tiny.stem}", f"{text} {tiny.stem}, too"):
+        monkeypatch.setenv(name, value)
+        caplog.clear()
+        with pantheon.load(tiny) as model:
+            for _ in range(2):
+                model.admit(4, 4)
+                model.reserve(4, 4).release()
+                model.cost(kv_type="f16")
+                with model.new_state(8) as state:
+                    model.prefill([5, 5], state)
+                list(model.generate([5, 5], max_tokens=2))
+        assert [message for message in caplog.messages if name in message] == [
+            {"QWEN35_MAX_SEQ": "QWEN35_MAX_SEQ is not a positive number: 16384 is used",
+             "QWEN35_KV_Q4": "QWEN35_KV_Q4 is neither 0 nor 1: 1 is used"}[name]]
+
+
+@pytest.mark.parametrize("value", ["", "24", "1000000"])
+def test_a_right_value_is_not_warned_of(machine, model, monkeypatch, caplog, value):
+    monkeypatch.setenv("QWEN35_MAX_SEQ", value)
+    monkeypatch.setenv("QWEN35_KV_Q4", {"24": "0", "": ""}.get(value, "1"))
+    model.reserve(4, 4).release()
+    assert caplog.messages == []

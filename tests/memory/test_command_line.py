@@ -82,4 +82,5 @@ def test_a_budget_of_nothing(text, llama, capsys, monkeypatch):
         assert main(["info", str(llama)]) == 1
         assert f"PANTHEON_MEMORY_LIMIT is '{text}', not in 1..4611686018427387904 bytes" in capsys.readouterr().err
     finally:
+        monkeypatch.undo()
         memwatch.start()

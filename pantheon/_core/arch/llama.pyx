@@ -18,7 +18,7 @@ from libc.string cimport memset
 from pantheon._core.arch.llama_layers cimport llama_layer, llama_task
 from pantheon._core.arch.llama_load cimport llama_load_tensors
 from pantheon._core.arch.llama_work cimport LLAMA_LAYER_COUNTERS, llama_work, llama_work_layout
-from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.ops cimport pn_arch_ops, pn_run_sizes
 from pantheon._core.arch.run cimport (
     logits_view,
     pn_run,
@@ -28,14 +28,15 @@ from pantheon._core.arch.run cimport (
     run_check_files,
     run_execute,
     run_of,
+    run_pass,
     run_prefill,
 )
 from pantheon._core.arena cimport (
     compute_arena_size,
     pn_arena_alloc,
+    pn_arena_begin,
     pn_arena_free,
     pn_arena_new,
-    pn_arena_reset,
     pn_arena_size,
 )
 from pantheon._core.config cimport config_from_gguf, config_validate
@@ -54,7 +55,6 @@ from pantheon._core.linear cimport input_begin
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.pool cimport pn_counter_zero
-from pantheon._core.report cimport pn_set_error
 from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport (
@@ -175,23 +175,21 @@ run_ops.broken = NULL
 
 cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil:
     cdef pn_llama_model *w = <pn_llama_model *>model.weights
-    cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>state.kv_cache
+    cdef pn_llama_kv_cache *kv
     cdef pn_llama_work work
     cdef llama_job job
     cdef pn_run run
-    cdef size_t need = llama_work_layout(&work, NULL, w, &model.config, 1, 1)
     cdef void *memory
     cdef tm_tensor *out
     cdef float *logits
     if run_check(&run_ops, model, token, state, 1) != 0 or run_check_files(model) != 0:
         return NULL
-    pn_arena_reset(state.arena)
-    memory = pn_arena_alloc(state.arena, need + 64)
+    kv = <pn_llama_kv_cache *>state.kv_cache
+    if pn_arena_begin(state.arena, arena_bytes(w, &model.config)) != 0:      # the model's threads may have been raised
+        return NULL
+    memory = pn_arena_alloc(state.arena, llama_work_layout(&work, NULL, w, &model.config, 1, 1) + 64)
     out = <tm_tensor *>pn_arena_alloc(state.arena, sizeof(tm_tensor))
     logits = <float *>pn_arena_alloc(state.arena, model.config.n_vocab * sizeof(float))
-    if memory == NULL or out == NULL or logits == NULL:
-        pn_set_error(b"the arena of %lld bytes is too small for a forward", pn_arena_size(state.arena), 0)
-        return NULL
     llama_work_layout(&work, <uint8_t *>((<size_t>memory + 63) // 64 * 64), w, &model.config, 1, 1)
     run = run_of(model, &token, 1, 0, logits)
     run.embd_override = state.embd_override
@@ -355,15 +353,15 @@ cdef size_t state_bytes(const pn_state *state) noexcept nogil:
     return (<const pn_llama_kv_cache *>state.kv_cache).nbytes + pn_arena_size(state.arena)
 
 
-cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
+cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil:
     cdef const pn_llama_model *w = <const pn_llama_model *>model.weights
     cdef const pn_config *c = &model.config
     cdef pn_llama_work work
+    cdef int n_tok, n_out
     kvcache_cost(c, c.n_layer, type, cost)
-    cost.window = max(1, min(window, min(w.base.prefill_window, <int>PREFILL_WINDOW)))
+    cost.window = run_pass(&run_ops, model, sizes, &n_tok, &n_out)
     cost.state_bytes = arena_bytes(w, c)
-    cost.scratch_bytes = llama_work_layout(&work, NULL, w, c, cost.window, 1)
-    cost.logits_bytes = c.n_vocab * sizeof(float)
+    cost.scratch_bytes = llama_work_layout(&work, NULL, w, c, n_tok, n_out)
 
 
 cdef size_t work_bytes(const pn_model *model) noexcept nogil:

@@ -12,6 +12,12 @@ cdef struct pn_arch_weights:             # first member of every architecture's 
     safetensors_file *safetensors        # owned, the same; NULL for GGUF
     int n_threads                        # ranks of this model's runs
     int prefill_window                   # most tokens of one pass over the weights
+    int n_states                         # states of this model that were not freed; atomic
+
+cdef struct pn_run_sizes:                # the largest runs that work buffers are for
+    int window                           # tokens of a prefill call, at least 1
+    int batch                            # sequences of a forward_batch call, at least 1
+    bint all_logits                      # prefill calls want the logits of every token
 
 cdef struct pn_arch_ops:
     const char *name                     # general.architecture of GGUF
@@ -52,10 +58,9 @@ cdef struct pn_arch_ops:
     int (*state_n_ctx)(const pn_state *state) noexcept nogil
     pn_kv_type (*state_kv_type)(const pn_state *state) noexcept nogil
     size_t (*state_bytes)(const pn_state *state) noexcept nogil
-    # nogil. Price of one sequence with a KV cache of this type (PN_KV_DEFAULT: the architecture's own), and of a pass
-    # over up to window tokens: fills kv_type, window, areas, state_bytes, scratch_bytes, logits_bytes and, where
-    # it is not 0, checkpoint_bytes of a zeroed *cost. The exact sizes of what state_new, prefill and a checkpoint
-    # allocate.
-    void (*cost)(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil
+    # nogil. Price of one sequence with a KV cache of this type (PN_KV_DEFAULT: the architecture's own), and of its
+    # runs: fills kv_type, window, areas, state_bytes, scratch_bytes and, where it is not 0, checkpoint_bytes of a
+    # zeroed *cost. The exact sizes of what state_new, prefill, forward_batch and a checkpoint allocate.
+    void (*cost)(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil
     # nogil. Bytes of the work buffers that the model has allocated by now.
     size_t (*work_bytes)(const pn_model *model) noexcept nogil

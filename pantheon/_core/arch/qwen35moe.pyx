@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.ops cimport pn_arch_ops, pn_run_sizes
 from pantheon._core.arch.qwen35moe_layers cimport qwen_job, qwen_task
 from pantheon._core.arch.qwen35moe_load cimport qwen35moe_hf_config, qwen35moe_load_config, qwen35moe_load_tensors
 from pantheon._core.arch.qwen35moe_state cimport (
@@ -33,6 +33,7 @@ from pantheon._core.arch.run cimport (
     run_check_files,
     run_execute,
     run_of,
+    run_pass,
     run_prefill,
 )
 from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
@@ -153,10 +154,12 @@ run_ops.broken = broken
 
 cdef tm_tensor *pn_qwen35moe_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
     cdef qwen_pass p
-    cdef pn_run run = run_of(model, &token, 1, 0, of(state).logits)
+    cdef pn_run run
+    if run_check(&run_ops, model, token, state, 1) != 0:
+        return NULL
+    run = run_of(model, &token, 1, 0, of(state).logits)
     run.embd_override = state.embd_override
-    if (run_check(&run_ops, model, token, state, 1) != 0 or run_check_files(model) != 0
-            or begin(&p, &run) != 0):
+    if run_check_files(model) != 0 or begin(&p, &run) != 0:
         return NULL
     add(&p, state, 0, 1)
     run_execute(&run_ops, &p, &run)
@@ -256,12 +259,11 @@ cdef void unload(pn_model *model) noexcept nogil:
     model.weights = NULL
 
 
-cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
-    cdef const pn_qwen35moe_model *w = <const pn_qwen35moe_model *>model.weights
+cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil:
+    cdef int n_tok, n_out
     qwen35moe_state_cost(model, type, cost)
-    cost.window = max(1, min(window, min(w.base.prefill_window, <int>PREFILL_WINDOW)))
-    cost.scratch_bytes = qwen35moe_work_need(model, cost.window)
-    cost.logits_bytes = model.config.n_vocab * sizeof(float)
+    cost.window = run_pass(&run_ops, model, sizes, &n_tok, &n_out)
+    cost.scratch_bytes = qwen35moe_work_need(model, n_tok, n_out)
 
 
 cdef size_t work_bytes(const pn_model *model) noexcept nogil:

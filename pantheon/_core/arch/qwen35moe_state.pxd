@@ -1,11 +1,8 @@
 # Sequence state of Qwen3.5: KV of the attention layers, convolution and recurrent state of the others.
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport pn_config, pn_kv_type, pn_model, pn_state
+from pantheon._core.types cimport pn_kv_type, pn_model, pn_state
 
-# nogil. The environment's say in a new state of `qwen35moe`: positions allowed by QWEN35_MAX_SEQ, at most the model's
-# own and PN_QWEN35MOE_MAX_SEQ_CAP.
-cdef int qwen35moe_max_seq(const pn_config *c) noexcept nogil
 # nogil. What a state takes: KV areas, max_ctx and state_bytes of *cost; type may be PN_KV_DEFAULT.
 cdef void qwen35moe_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil
 

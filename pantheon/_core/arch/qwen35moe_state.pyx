@@ -1,43 +1,23 @@
 """Sequence state of Qwen3.5 (see qwen35moe_state.pxd for the contract)."""
-from libc.stdlib cimport calloc, free, strtol
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model, pn_qwen35moe_state
 from pantheon._core.arch.run cimport logits_view
 from pantheon._core.deltanet cimport deltanet_conv_size, deltanet_s_size
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset
-from pantheon._core.memory.admit cimport pn_admit_kv_q4
+from pantheon._core.memory.environment cimport environment_max_seq, pn_admit_kv_q4
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error
 from pantheon._core.types cimport (
     PN_ARCH_QWEN35MOE,
     PN_KV_DEFAULT,
     PN_KV_Q4_0,
-    PN_QWEN35MOE_MAX_SEQ_CAP,
     pn_config,
     pn_kv_type,
     pn_model,
     pn_state,
 )
-
-cdef extern from "stdlib.h" nogil:
-    const char *getenv(const char *name)
-
-cdef enum:
-    MAX_SEQ_UNSET = 16384                # positions when QWEN35_MAX_SEQ says nothing usable
-
-
-cdef int qwen35moe_max_seq(const pn_config *c) noexcept nogil:
-    cdef const char *text = getenv(b"QWEN35_MAX_SEQ")
-    cdef char *end
-    cdef long value = MAX_SEQ_UNSET
-    if text != NULL and text[0] != 0:
-        value = strtol(text, &end, 10)
-        if end[0] != 0 or value < 1:
-            pn_log(PN_LOG_WARNING, b"QWEN35_MAX_SEQ is not a positive number: %lld is used", MAX_SEQ_UNSET, 0)
-            value = MAX_SEQ_UNSET
-    return <int>min(min(value, <long>PN_QWEN35MOE_MAX_SEQ_CAP), <long>c.n_ctx)
-
 
 cdef pn_config kv_config(const pn_model *model) noexcept nogil:
     """The KV cache of a model whose only layers are the attention layers."""
@@ -53,7 +33,7 @@ cdef pn_kv_type chosen_type(const pn_model *model, pn_kv_type type) noexcept nog
 
 
 cdef int chosen_n_ctx(const pn_model *model, int n_ctx) noexcept nogil:
-    return min(n_ctx, qwen35moe_max_seq(&model.config)) if model.config.arch == PN_ARCH_QWEN35MOE else n_ctx
+    return min(n_ctx, environment_max_seq()) if model.config.arch == PN_ARCH_QWEN35MOE else n_ctx
 
 
 cdef size_t recurrent_floats(const pn_qwen35moe_model *w, size_t *conv) noexcept nogil:

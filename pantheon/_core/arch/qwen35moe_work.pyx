@@ -160,10 +160,10 @@ cdef size_t layout(pn_qwen35moe_work *work, uint8_t *base, const pn_qwen35moe_mo
     return m.used
 
 
-cdef size_t qwen35moe_work_need(const pn_model *model, int n_tok) noexcept nogil:
+cdef size_t qwen35moe_work_need(const pn_model *model, int n_tok, int n_out) noexcept nogil:
     cdef pn_qwen35moe_work work
     memset(&work, 0, sizeof(work))
-    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, 1)
+    return layout(&work, NULL, <const pn_qwen35moe_model *>model.weights, &model.config, n_tok, n_out)
 
 
 cdef pn_qwen35moe_work *qwen35moe_work(pn_model *model, int n_tok, int n_out) noexcept nogil:

@@ -7,6 +7,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from pantheon._core.arch.ops cimport pn_run_sizes
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.linear cimport pn_team
 from pantheon._core.pool cimport fw_task, pn_counter
@@ -37,7 +38,11 @@ cdef struct pn_run_ops:                  # an architecture's part; a job is its 
     # Whether a run was stopped and left the state between two positions. NULL: that cannot be.
     bint (*broken)(const pn_state *state) noexcept nogil
 
-# nogil. Refuses a token outside the vocabulary, n more positions than fit, and a broken state; 0, or -1.
+# nogil. Of the passes that calls of these sizes are cut into: returns the tokens of the largest prefill pass; *n_tok is
+# the most tokens of any pass, *n_out the most whose logits are wanted.
+cdef int run_pass(const pn_run_ops *ops, const pn_model *model, const pn_run_sizes *sizes, int *n_tok,
+                  int *n_out) noexcept nogil
+# nogil. Refuses no state or another model's, a token outside the vocabulary, n more positions than fit, and a broken state; 0, or -1.
 cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token, const pn_state *state,
                    int n) noexcept nogil
 # nogil. 0, or -1 when somebody has cut short a file that the weights are views into. Asked before each run.

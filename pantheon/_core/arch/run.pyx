@@ -1,7 +1,7 @@
 """The frame of a run (see run.pxd for the contract)."""
 from libc.string cimport memcpy, memset
 
-from pantheon._core.arch.ops cimport pn_arch_weights
+from pantheon._core.arch.ops cimport pn_arch_weights, pn_run_sizes
 from pantheon._core.base.fork cimport pn_forks
 from pantheon._core.kernels.table cimport PN_F32
 from pantheon._core.linear cimport team_barrier
@@ -11,8 +11,27 @@ from pantheon._core.pool cimport fw_pool_run
 from pantheon._core.report cimport pn_interrupted, pn_set_error, pn_set_file_error, pn_set_no_memory
 
 
+cdef int run_pass(const pn_run_ops *ops, const pn_model *model, const pn_run_sizes *sizes, int *n_tok,
+                  int *n_out) noexcept nogil:
+    cdef int widest = min(max((<const pn_arch_weights *>model.weights).prefill_window, 1), ops.window)
+    cdef int tokens = max(1, min(sizes.window, widest))
+    cdef int rows = max(1, min(sizes.batch, ops.window))
+    n_tok[0] = max(tokens, rows)
+    n_out[0] = max(rows, tokens if sizes.all_logits else 1)
+    return tokens
+
+
 cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token, const pn_state *state,
                    int n) noexcept nogil:
+    if state == NULL:
+        pn_set_error(b"state is NULL", 0, 0)
+        return -1
+    if state.config != &model.config:
+        pn_set_error(b"the state belongs to another model", 0, 0)
+        return -1
+    if not 0 <= state.pos <= ops.n_ctx(state):
+        pn_set_error(b"position %lld of the state is not in 0..%lld", state.pos, ops.n_ctx(state))
+        return -1
     if token >= <uint32_t>model.config.n_vocab:
         pn_set_error(b"token %lld is not below n_vocab %lld", token, model.config.n_vocab)
         return -1

@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.ops cimport pn_arch_ops, pn_run_sizes
 from pantheon._core.arch.run cimport (
     pn_run,
     pn_run_ops,
@@ -23,6 +23,7 @@ from pantheon._core.arch.run cimport (
     run_embed,
     run_execute,
     run_of,
+    run_pass,
     run_stopped,
     run_team,
 )
@@ -255,7 +256,8 @@ run_ops.n_ctx = rx_state_n_ctx
 run_ops.broken = broken
 
 
-cdef int run_single(pn_model *model, uint32_t token, pn_state *state, float *out) noexcept nogil:
+cdef int run_single(pn_model *model, uint32_t token, const float *embd_override, pn_state *state,
+                    float *out) noexcept nogil:
     cdef rx_state *st = <rx_state *>state.kv_cache
     cdef rx_work *work = rx_work_single(st, &model.config)
     cdef pn_run run = run_of(model, &token, 1, 0, out)
@@ -263,7 +265,7 @@ cdef int run_single(pn_model *model, uint32_t token, pn_state *state, float *out
     cdef int i
     if work == NULL or run_check_files(model) != 0:
         return -1
-    run.embd_override = state.embd_override
+    run.embd_override = embd_override
     fill(&job, &run, work)
     job.states = &st
     job.positions = &state.pos
@@ -278,8 +280,11 @@ cdef int run_single(pn_model *model, uint32_t token, pn_state *state, float *out
 
 
 cdef tm_tensor *pn_rwkvx_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
-    cdef rx_state *st = <rx_state *>state.kv_cache
-    if run_check(&run_ops, model, token, state, 1) != 0 or run_single(model, token, state, st.logits) != 0:
+    cdef rx_state *st
+    if run_check(&run_ops, model, token, state, 1) != 0:
+        return NULL
+    st = <rx_state *>state.kv_cache
+    if run_single(model, token, state.embd_override, state, st.logits) != 0:
         return NULL
     return &st.out
 
@@ -330,7 +335,7 @@ cdef int pn_rwkvx_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
         if run_check(&run_ops, model, tokens[i], state, n) != 0:
             return -1
     if n == 1 and selects:
-        return run_single(model, tokens[0], state, logits_out)
+        return run_single(model, tokens[0], NULL, state, logits_out)
     window = n if selects else min(max(w.base.prefill_window, 1), <int>RX_WINDOW)
     while first < n:
         n_tok = min(window, n - first)
@@ -376,16 +381,18 @@ cdef int load_gguf(pn_model *model, const pn_arch_ops *self, const pn_source *f,
     return rwkvx_load(model, path, NULL, f.gguf, NULL)
 
 
-cdef void cost(const pn_model *model, pn_kv_type type, int window, pn_cost *cost) noexcept nogil:
-    cdef const pn_rwkvx_model *w = <const pn_rwkvx_model *>model.weights
+cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil:
     cdef bint selects = pn_rwkvx_whole_prompts(model)
-    cdef int pass_window = max(1, min(window, min(max(w.base.prefill_window, 1), <int>RX_WINDOW)))
+    cdef int n_tok, n_out
     rx_state_cost(model, type, cost)
+    cost.window = run_pass(&run_ops, model, sizes, &n_tok, &n_out)
     cost.whole_prompt = selects
-    cost.window = max(1, window) if selects else pass_window
-    cost.scratch_bytes = (rx_work_need(model, min(cost.window, <int>RX_WINDOW), False)
+    if selects:
+        cost.window = max(1, sizes.window)
+        n_tok = max(n_tok, min(cost.window, <int>RX_WINDOW))
+        n_out = max(n_out, min(cost.window, <int>RX_WINDOW) if sizes.all_logits else 1)
+    cost.scratch_bytes = (rx_work_need(model, n_tok, n_out, False)
                           + rx_prompt_need(model, cost.kv_type, cost.window, selects))
-    cost.logits_bytes = model.config.n_vocab * sizeof(float)
 
 
 cdef size_t work_bytes(const pn_model *model) noexcept nogil:

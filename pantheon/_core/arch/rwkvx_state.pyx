@@ -39,7 +39,7 @@ cdef void rx_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) n
             cost.rows_max = w.keep_tokens
         elif not w.full:
             cost.row_share = w.keep_ratio
-    cost.state_bytes = floats * sizeof(float) + rx_work_need(model, 1, True)
+    cost.state_bytes = floats * sizeof(float) + rx_work_need(model, 1, 1, True)
     # A checkpoint in memory mode has rows of the memory too; such prompts are fed whole and checkpoints not taken.
     cost.checkpoint_bytes = sizeof(int64_t) + (floats - c.n_vocab) * sizeof(float)
 

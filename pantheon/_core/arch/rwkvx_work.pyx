@@ -165,10 +165,10 @@ cdef rx_work *grown(rx_work *work, void **memory, size_t *bytes, const pn_rwkvx_
     return work
 
 
-cdef size_t rx_work_need(const pn_model *model, int n_tok, bint single) noexcept nogil:
+cdef size_t rx_work_need(const pn_model *model, int n_tok, int n_out, bint single) noexcept nogil:
     cdef rx_work work
     memset(&work, 0, sizeof(work))
-    return layout(&work, NULL, <const pn_rwkvx_model *>model.weights, &model.config, n_tok, 1, single)
+    return layout(&work, NULL, <const pn_rwkvx_model *>model.weights, &model.config, n_tok, n_out, single)
 
 
 cdef rx_work *rx_work_shared(pn_model *model, int n_tok, int n_out) noexcept nogil:

@@ -6,5 +6,3 @@ from pantheon._core.memory.state cimport pn_admit_code, pn_cost, pn_mem_state
 # the cost states for a longer one is scaled down to it. Every die that holds a part of the sequence is asked too.
 cdef pn_admit_code pn_admit_request(const pn_mem_state *st, const pn_cost *cost, int n_tokens, int max_window,
                                     int *fit_tokens) noexcept nogil
-# nogil. Whether Qwen3.5-MoE keeps its KV cache in q4_0: true unless QWEN35_KV_Q4=0.
-cdef bint pn_admit_kv_q4() noexcept nogil

@@ -1,7 +1,6 @@
 """The decision itself, as a pure function (see admit.pxd for the contract)."""
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport getenv
-from libc.string cimport memset, strcmp
+from libc.string cimport memset
 
 from pantheon._core.memory.cost cimport pn_cost_fit, pn_cost_need
 from pantheon._core.memory.ladder cimport pn_ladder_have
@@ -13,19 +12,27 @@ from pantheon._core.memory.state cimport (
     pn_cost,
     pn_mem_state,
 )
+from pantheon._core.report cimport pn_set_error
+from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 
 cdef pn_admit_code pn_admit_request(const pn_mem_state *st, const pn_cost *cost, int n_tokens, int max_window,
                                     int *fit_tokens) noexcept nogil:
-    cdef pn_cost c = cost[0]
+    cdef pn_cost c
     cdef uint64_t have
     cdef int fit, i
+    if fit_tokens != NULL:
+        fit_tokens[0] = 0
+    if st == NULL or cost == NULL or fit_tokens == NULL:
+        pn_set_error(b"state, cost or fit_tokens is NULL", 0, 0)
+        return PN_ADMIT_REJECT
+    c = cost[0]
     if 0 < max_window < c.window:
         c.scratch_bytes = c.scratch_bytes // c.window * max_window + c.window
     fit = pn_cost_fit(&c, pn_ladder_have(st.host_avail, st.host_reserved, st.host_total), n_tokens)
-    for i in range(c.n_dies):
+    for i in range(min(c.n_dies, <int>PN_MODEL_MAX_DIES)):
         have = 0
-        if i < <int>st.n_dies:
+        if <uint64_t>i < st.n_dies:
             have = pn_ladder_have(st.die_free[i], st.die_reserved[i], st.die_total[i])
         if have < c.die_state_bytes[i]:
             fit = 0
@@ -35,11 +42,6 @@ cdef pn_admit_code pn_admit_request(const pn_mem_state *st, const pn_cost *cost,
     if n_tokens < 1 or fit < 1:
         return PN_ADMIT_REJECT
     return PN_ADMIT_OK if fit == n_tokens else PN_ADMIT_CAP
-
-
-cdef bint pn_admit_kv_q4() noexcept nogil:
-    cdef const char *value = getenv("QWEN35_KV_Q4")
-    return value == NULL or strcmp(value, "0") != 0
 
 
 # ---- for tests -------------------------------------------------------------------------------------------------------

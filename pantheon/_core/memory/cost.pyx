@@ -2,7 +2,9 @@
 from libc.math cimport floor
 from libc.stdint cimport int64_t, uint64_t
 
-from pantheon._core.memory.state cimport pn_cost
+from pantheon._core.memory.state cimport PN_COST_AREAS, pn_cost
+from pantheon._core.report cimport pn_set_error
+from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 
 cdef uint64_t allocated(const pn_cost *c, int n) noexcept nogil:
@@ -14,33 +16,47 @@ cdef uint64_t allocated(const pn_cost *c, int n) noexcept nogil:
     if c.rows_max > 0:
         rows = min(rows, <int64_t>c.rows_max)
     groups = (<uint64_t>rows + 7) // 8
-    for i in range(c.n_areas):
+    for i in range(min(c.n_areas, <int>PN_COST_AREAS)):
         bytes += c.areas[i].n * ((c.areas[i].group_bytes * groups + 63) // 64 * 64)
     return bytes
 
 
 cdef uint64_t pn_cost_kv(const pn_cost *c, int n) noexcept nogil:
-    cdef uint64_t bytes = allocated(c, n)
+    cdef uint64_t bytes
     cdef int i
+    if c == NULL:
+        pn_set_error(b"cost is NULL", 0, 0)
+        return 0
+    bytes = allocated(c, n)
     if c.n_ctx == 0 or n <= 0:
         return bytes
-    for i in range(c.n_areas):           # the last page of each area is touched in part
+    for i in range(min(c.n_areas, <int>PN_COST_AREAS)):      # the last page of each area is touched in part
         bytes += c.areas[i].n * c.page_bytes
     return min(bytes, allocated(c, c.n_ctx))
 
 
 cdef uint64_t pn_cost_total(const pn_cost *c, int n) noexcept nogil:
+    if c == NULL:
+        pn_set_error(b"cost is NULL", 0, 0)
+        return 0
     return (pn_cost_kv(c, n) + c.state_bytes + c.scratch_bytes + c.logits_bytes
             + c.checkpoint_bytes * <uint64_t>max(c.n_checkpoints, 0))
 
 
 cdef uint64_t pn_cost_need(const pn_cost *c, int n) noexcept nogil:
-    cdef uint64_t held = c.held_bytes + min(c.scratch_held, c.scratch_bytes)
-    cdef uint64_t total = pn_cost_total(c, n)
+    cdef uint64_t held, total
+    if c == NULL:
+        pn_set_error(b"cost is NULL", 0, 0)
+        return 0
+    held = c.held_bytes + min(c.scratch_held, c.scratch_bytes)
+    total = pn_cost_total(c, n)
     return total - held if total > held else 0
 
 
 cdef uint64_t pn_cost_die(const pn_cost *c, int die, int n) noexcept nogil:
+    if c == NULL or not 0 <= die < PN_MODEL_MAX_DIES:
+        pn_set_error(b"cost is NULL, or die %lld is not in 0..15", die, 0)
+        return 0
     return c.die_state_bytes[die] + c.die_token_bytes[die] * <uint64_t>max(n, 0)
 
 

@@ -1,18 +1,13 @@
 # The ladder: from how much memory is free to what is to be done about it.
 from libc.stdint cimport uint64_t
 
-from pantheon._core.memory.state cimport pn_ladder_config, pn_ladder_plan, pn_mem_level, pn_mem_state
+from pantheon._core.memory.state cimport pn_ladder_plan, pn_mem_level, pn_mem_state
 
-# nogil. The process's thresholds, borrowed.
-cdef const pn_ladder_config *pn_ladder_config_get() noexcept nogil
-# nogil. Level of a free fraction, given the level before: leaving one needs more than entering it.
-cdef pn_mem_level pn_ladder_level(const pn_ladder_config *c, double free_fraction, pn_mem_level before) noexcept nogil
-# nogil. Level of avail bytes out of total, of which reserved are promised; OK when total is 0.
+# nogil. Level of avail bytes out of total, of which reserved are promised, given the level before: leaving one needs
+# more than entering it. OK when total is 0.
 cdef pn_mem_level pn_ladder_level_of(uint64_t avail, uint64_t reserved, uint64_t total,
                                      pn_mem_level before) noexcept nogil
 # nogil. Bytes that new work may take of avail out of total.
 cdef uint64_t pn_ladder_have(uint64_t avail, uint64_t reserved, uint64_t total) noexcept nogil
-# nogil. A pure function of the state and the process's thresholds.
+# nogil. A pure function of the state and the process's thresholds. An empty plan without a state.
 cdef void pn_ladder_plan_from_state(const pn_mem_state *st, pn_ladder_plan *plan) noexcept nogil
-# nogil. "OK", "WATCH", "TIGHT" or "CRITICAL".
-cdef const char *pn_mem_level_name(pn_mem_level level) noexcept nogil

@@ -18,16 +18,22 @@ from pantheon._core.memory.state cimport (
     PN_MEM_OK,
     PN_MEM_TIGHT,
     PN_MEM_WATCH,
-    pn_ladder_config,
     pn_ladder_plan,
     pn_mem_level,
     pn_mem_state,
 )
+from pantheon._core.report cimport pn_set_error
 from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_Q8_0
 
 LEVELS = ("OK", "WATCH", "TIGHT", "CRITICAL")
 DEFAULTS = {"watch": 0.20, "tight": 0.12, "critical": 0.06, "leave": 0.02, "keep": 0.02,
             "window": 16384, "window_tight": 8192, "window_critical": 4096}
+
+cdef struct pn_ladder_config:            # fractions of the total
+    double enter[4]                      # a level is entered below this free fraction; [0] is unused
+    double leave                         # how much more it takes to leave it
+    double keep                          # the part that new work never gets
+    int window[4]                        # most tokens of one prefill call, per level
 
 cdef pn_ladder_config the_config
 
@@ -66,11 +72,7 @@ def configure(**changes):
 configure()
 
 
-cdef const pn_ladder_config *pn_ladder_config_get() noexcept nogil:
-    return &the_config
-
-
-cdef pn_mem_level pn_ladder_level(const pn_ladder_config *c, double free_fraction, pn_mem_level before) noexcept nogil:
+cdef pn_mem_level level_of(const pn_ladder_config *c, double free_fraction, pn_mem_level before) noexcept nogil:
     cdef int level = PN_MEM_OK, i
     for i in range(<int>PN_MEM_WATCH, <int>PN_MEM_CRITICAL + 1):
         if free_fraction < c.enter[i] + (c.leave if <int>before >= i else 0.0):
@@ -86,7 +88,7 @@ cdef pn_mem_level pn_ladder_level_of(uint64_t avail, uint64_t reserved, uint64_t
                                      pn_mem_level before) noexcept nogil:
     if total == 0:
         return PN_MEM_OK
-    return pn_ladder_level(&the_config, signed_free(avail, reserved) / <double>total, before)
+    return level_of(&the_config, signed_free(avail, reserved) / <double>total, before)
 
 
 cdef uint64_t pn_ladder_have(uint64_t avail, uint64_t reserved, uint64_t total) noexcept nogil:
@@ -104,8 +106,13 @@ cdef uint64_t missing(const pn_mem_state *st, double fraction) noexcept nogil:
 
 cdef void pn_ladder_plan_from_state(const pn_mem_state *st, pn_ladder_plan *plan) noexcept nogil:
     cdef const pn_ladder_config *c = &the_config
-    cdef int level = <int>min(st.level, <uint64_t>PN_MEM_CRITICAL)
-    memset(plan, 0, sizeof(pn_ladder_plan))
+    cdef int level
+    if plan != NULL:
+        memset(plan, 0, sizeof(pn_ladder_plan))
+    if st == NULL or plan == NULL:
+        pn_set_error(b"state or plan is NULL", 0, 0)
+        return
+    level = <int>min(st.level, <uint64_t>PN_MEM_CRITICAL)
     plan.level = <pn_mem_level>level
     plan.kv_type = PN_KV_DEFAULT
     plan.prefill_window = c.window[level]
@@ -119,19 +126,11 @@ cdef void pn_ladder_plan_from_state(const pn_mem_state *st, pn_ladder_plan *plan
         plan.deny = pn_ladder_have(st.host_avail, st.host_reserved, st.host_total) == 0
 
 
-cdef const char *pn_mem_level_name(pn_mem_level level) noexcept nogil:
-    if level == PN_MEM_WATCH:
-        return "WATCH"
-    if level == PN_MEM_TIGHT:
-        return "TIGHT"
-    return "CRITICAL" if level == PN_MEM_CRITICAL else "OK"
-
-
 # ---- for tests -------------------------------------------------------------------------------------------------------
 
 def level(double free_fraction, str before="OK"):
     """The level of a free fraction, given the level before."""
-    return LEVELS[<int>pn_ladder_level(&the_config, free_fraction, <pn_mem_level><int>LEVELS.index(before))]
+    return LEVELS[<int>level_of(&the_config, free_fraction, <pn_mem_level><int>LEVELS.index(before))]
 
 
 def plan(str level, *, total, avail, reserved=0):

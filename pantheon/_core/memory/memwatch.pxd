@@ -8,12 +8,17 @@ from libc.stdint cimport uint64_t
 from pantheon._core.memory.state cimport pn_mem_state, pn_reservation
 from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
-# Fills total and free of up to PN_MODEL_MAX_DIES dies; returns how many there are. Called from the sampler's thread.
+# Fills total and free of up to PN_MODEL_MAX_DIES dies; returns how many there are. Called from the sampler's thread and
+# from whoever decides, without a lock, maybe by several at once. It must not call pn_memwatch_stop.
 ctypedef int (*pn_die_source)(uint64_t *total, uint64_t *free) noexcept nogil
 
-# nogil. Starts sampling every interval_ms (1..60000), or changes the interval. 0; -1 when the interval is out of range
-# or the system gives no thread, in which case whoever decides samples.
+# nogil. Starts sampling every interval_ms (1..60000), or changes the interval. PANTHEON_MEMORY_LIMIT counts from then on,
+# unless a limit was set by a call. 0, or -1 with pn_last_error(): the interval or that variable is out of range; or the
+# system gives no thread, in which case memwatch is running all the same and whoever decides samples.
 cdef int pn_memwatch_start(int interval_ms) noexcept nogil
+# nogil. What this process may take, in bytes that are not backed by files, at most 2^62; 0: no limit of its own, and
+# the next start looks at PANTHEON_MEMORY_LIMIT again. Samples at once. 0, or -1 with pn_last_error().
+cdef int pn_memwatch_set_limit(uint64_t bytes) noexcept nogil
 # nogil. Ends sampling; pn_admit then answers FIT, unchecked. May be called again.
 cdef void pn_memwatch_stop() noexcept nogil
 cdef bint pn_memwatch_running() noexcept nogil
@@ -34,7 +39,8 @@ cdef void pn_memwatch_decide_end() noexcept nogil
 # memory for the entry itself.
 cdef pn_reservation *pn_memwatch_promise(uint64_t host, const uint64_t *dies, int n_dies) noexcept nogil
 # nogil. Of a reservation, how many bytes its holder has touched by now; they are the system's to count from then on.
+# One that was released is left alone, as is NULL.
 cdef void pn_reservation_touched(pn_reservation *r, uint64_t bytes) noexcept nogil
 cdef uint64_t pn_reservation_bytes(const pn_reservation *r) noexcept nogil
-# nogil. Ends a reservation; NULL is allowed.
+# nogil. Ends a reservation; NULL, and one that was ended, are allowed.
 cdef void pn_reservation_release(pn_reservation *r) noexcept nogil

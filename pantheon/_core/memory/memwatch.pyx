@@ -9,10 +9,11 @@ USE_THREADS: whoever decides samples.
 """
 import os
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset, strncpy
+from libc.string cimport memcpy, memset, strncpy
 
+from pantheon._core.memory.environment cimport environment_memory_limit
 from pantheon._core.memory.host cimport (
     PN_HOST_PATH,
     host_ask_psutil,
@@ -24,6 +25,7 @@ from pantheon._core.memory.host cimport (
 )
 from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_level_of, pn_ladder_plan_from_state
 from pantheon._core.memory.state cimport pn_ladder_plan, pn_mem_level, pn_mem_state, pn_reservation
+from pantheon._core.report cimport pn_last_error, pn_set_error
 from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 from pantheon._core.memory.ladder import LEVELS
@@ -68,6 +70,7 @@ cdef extern from *:
 
 cdef enum:
     STALE_INTERVALS = 4
+    MOST_LIMIT_BITS = 62                 # a limit is at most 2^62 bytes
 
 cdef struct reservation_body:            # what pn_reservation * points to
     uint64_t promised                    # bytes of the host
@@ -76,12 +79,18 @@ cdef struct reservation_body:            # what pn_reservation * points to
     uint64_t dies[PN_MODEL_MAX_DIES]
     reservation_body *next
 
+cdef struct die_memory:                  # one answer of a pn_die_source
+    int n
+    uint64_t total[PN_MODEL_MAX_DIES]
+    uint64_t free[PN_MODEL_MAX_DIES]
+
 cdef pn_sampler sampler
 cdef pn_seqlock published
 # Under the sampler's lock:
 cdef pn_mem_state current                # the writer's own copy of what is published
 cdef reservation_body *reservations
 cdef uint64_t memory_limit               # the user's, of what is not backed by files; 0: none
+cdef bint limit_was_set                  # by a call, which counts for more than the environment
 cdef char proc_root[PN_HOST_PATH]
 cdef char cgroup_root[PN_HOST_PATH]
 cdef pn_die_source die_source
@@ -109,8 +118,8 @@ cdef void publish() noexcept nogil:
     pn_seqlock_write(&published, <const uint64_t *>&current, sizeof(current) // sizeof(uint64_t))
 
 
-cdef void take(const pn_host_memory *m) noexcept nogil:
-    """A sample of the host becomes the record, with the user's limit and the dies. Under the lock."""
+cdef void take(const pn_host_memory *m, const die_memory *dies) noexcept nogil:
+    """A sample of the host and the dies becomes the record, with the user's limit. Under the lock."""
     current.stamp_ns = pn_monotonic_ns()
     current.host_total = m.total
     current.host_avail = m.avail
@@ -118,9 +127,9 @@ cdef void take(const pn_host_memory *m) noexcept nogil:
     if memory_limit > 0:
         current.host_total = min(m.total, memory_limit)
         current.host_avail = min(m.avail, memory_limit - min(memory_limit, m.anon))
-    current.n_dies = 0
-    if die_source != NULL:
-        current.n_dies = max(0, min(<int>PN_MODEL_MAX_DIES, die_source(current.die_total, current.die_free)))
+    current.n_dies = dies.n
+    memcpy(current.die_total, dies.total, sizeof(current.die_total))
+    memcpy(current.die_free, dies.free, sizeof(current.die_free))
     publish()
 
 
@@ -132,25 +141,28 @@ cdef void count_touched() noexcept nogil:
         r = r.next
 
 
-cdef void tick() noexcept nogil:
-    """One sample from /proc. Under the lock."""
-    cdef pn_host_memory m
-    count_touched()
-    if pn_host_memory_read(proc_root, cgroup_root, &m) != 0:
-        memset(&m, 0, sizeof(m))         # unknown: nothing is refused for a number that is not there
-    take(&m)
-
-
 cdef void sample_and_keep_lock() noexcept nogil:
+    """One sample. Who answers from outside is asked without the lock: a driver may be slow, psutil needs the GIL, and
+    who holds that may be waiting for the lock."""
     cdef pn_host_memory m
-    if has_proc:
-        pn_sampler_lock(&sampler)
-        tick()
-    else:
-        host_ask_psutil(&m)                   # before the lock: who holds the GIL may be waiting for it
-        pn_sampler_lock(&sampler)
+    cdef die_memory dies
+    cdef pn_die_source source
+    memset(&dies, 0, sizeof(dies))
+    pn_sampler_lock(&sampler)
+    source = die_source
+    if not has_proc:
         count_touched()
-        take(&m)
+    pn_sampler_unlock(&sampler)
+    if source != NULL:
+        dies.n = max(0, min(<int>PN_MODEL_MAX_DIES, source(dies.total, dies.free)))
+    if not has_proc:
+        host_ask_psutil(&m)
+    pn_sampler_lock(&sampler)
+    if has_proc:
+        count_touched()
+        if pn_host_memory_read(proc_root, cgroup_root, &m) != 0:
+            memset(&m, 0, sizeof(m))     # unknown: nothing is refused for a number that is not there
+    take(&m, &dies)
 
 
 cdef bint stale() noexcept nogil:
@@ -162,9 +174,37 @@ cdef bint stale() noexcept nogil:
 # ---- C API -----------------------------------------------------------------------------------------------------------
 
 cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
+    global memory_limit
+    cdef uint64_t limit
     if not 1 <= interval_ms <= 60000:
+        pn_set_error(b"interval_ms is %lld, not in 1..60000", interval_ms, 0)
         return -1
-    return pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT)
+    if not pn_memwatch_running():
+        if environment_memory_limit(&limit) != 0:
+            return -1
+        pn_sampler_lock(&sampler)
+        if not limit_was_set:
+            memory_limit = limit
+            current.stamp_ns = 0         # the next one who decides samples with it
+            publish()
+        pn_sampler_unlock(&sampler)
+    if pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT) != 0:
+        pn_set_error(b"the system gives no thread: memory is looked at when somebody decides", 0, 0)
+        return -1
+    return 0
+
+
+cdef int pn_memwatch_set_limit(uint64_t bytes) noexcept nogil:
+    global memory_limit, limit_was_set
+    if bytes > <uint64_t>1 << MOST_LIMIT_BITS:
+        pn_set_error(b"the memory limit is not in 0..%lld bytes", <int64_t>1 << MOST_LIMIT_BITS, 0)
+        return -1
+    pn_sampler_lock(&sampler)
+    memory_limit = bytes
+    limit_was_set = bytes > 0
+    pn_sampler_unlock(&sampler)
+    pn_memwatch_sample()
+    return 0
 
 
 cdef void pn_memwatch_stop() noexcept nogil:
@@ -176,6 +216,9 @@ cdef bint pn_memwatch_running() noexcept nogil:
 
 
 cdef void pn_memwatch_read(pn_mem_state *st) noexcept nogil:
+    if st == NULL:
+        pn_set_error(b"state is NULL", 0, 0)
+        return
     pn_seqlock_read(&published, <uint64_t *>st, sizeof(pn_mem_state) // sizeof(uint64_t))
 
 
@@ -229,11 +272,23 @@ cdef pn_reservation *pn_memwatch_promise(uint64_t host, const uint64_t *dies, in
     return <pn_reservation *>r
 
 
+cdef reservation_body **live(const pn_reservation *r) noexcept nogil:
+    """The link to a reservation, NULL behind it when it was released. Under the lock."""
+    cdef reservation_body **at = &reservations
+    while at[0] != NULL and at[0] != <const reservation_body *>r:
+        at = &at[0].next
+    return at
+
+
 cdef void pn_reservation_touched(pn_reservation *r, uint64_t bytes) noexcept nogil:
-    if r != NULL:
-        pn_sampler_lock(&sampler)
-        (<reservation_body *>r).touched = max((<reservation_body *>r).touched, bytes)
-        pn_sampler_unlock(&sampler)
+    cdef reservation_body *body
+    if r == NULL:
+        return
+    pn_sampler_lock(&sampler)
+    body = live(r)[0]
+    if body != NULL:
+        body.touched = max(body.touched, bytes)
+    pn_sampler_unlock(&sampler)
 
 
 cdef uint64_t pn_reservation_bytes(const pn_reservation *r) noexcept nogil:
@@ -241,13 +296,12 @@ cdef uint64_t pn_reservation_bytes(const pn_reservation *r) noexcept nogil:
 
 
 cdef void pn_reservation_release(pn_reservation *r) noexcept nogil:
-    cdef reservation_body **at = &reservations
+    cdef reservation_body **at
     if r == NULL:
         return
     # What the holder touched may live on, in a cache: the sample that no longer counts the promise has to see it.
     sample_and_keep_lock()
-    while at[0] != NULL and at[0] != <reservation_body *>r:
-        at = &at[0].next
+    at = live(r)
     if at[0] != NULL:
         at[0] = at[0].next
         free(r)
@@ -278,7 +332,7 @@ def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
 
     Samples at once. ValueError naming the argument and its range.
     """
-    global memory_limit, has_proc
+    global memory_limit, limit_was_set, has_proc
     cdef char p[PN_HOST_PATH]
     cdef char c[PN_HOST_PATH]
     if limit is not None and not 1 <= limit <= 2**62:
@@ -290,6 +344,7 @@ def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
     with nogil:
         pn_sampler_lock(&sampler)
         memory_limit = new_limit
+        limit_was_set = new_limit > 0
         has_proc = proc_there
         strncpy(proc_root, p, PN_HOST_PATH)
         strncpy(cgroup_root, c, PN_HOST_PATH)
@@ -298,12 +353,15 @@ def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
 
 
 def start(interval_ms=250):
-    """Starts sampling every interval_ms milliseconds, 1..60000; or changes the interval."""
+    """Starts sampling every interval_ms milliseconds, 1..60000; or changes the interval. ValueError, for a
+    PANTHEON_MEMORY_LIMIT that is none too."""
     if not 1 <= interval_ms <= 60000:
         raise ValueError(f"interval_ms is {interval_ms}, not in 1..60000")
     cdef int interval = interval_ms
     with nogil:
         pn_memwatch_start(interval)
+    if not pn_memwatch_running():
+        raise ValueError(pn_last_error().decode("utf-8", "replace"))
 
 
 def stop():
@@ -391,7 +449,7 @@ def set_dies(dies):
 
 RECORD_WORDS = sizeof(pn_mem_state) // sizeof(uint64_t)      # that the seqlock copies; for tests
 assert RECORD_WORDS <= PN_SEQLOCK_WORDS
-pn_sampler_init(&sampler, tick)
+pn_sampler_init(&sampler, pn_memwatch_sample)
 pthread_atfork(before_fork, after_fork, in_child)
 page_bytes = pn_touch_bytes("/sys/kernel/mm/transparent_hugepage/enabled")
 host_root(proc_root, "/proc", "proc")

@@ -1,4 +1,7 @@
-/* A thread that calls a function at intervals, and the lock that the function's data is under. Used by memwatch.pyx.
+/* A thread that calls a function at intervals, and a lock for the function's data, which it takes itself. Used by
+ * memwatch.pyx.
+ *
+ * A fork takes both locks while it holds the GIL: who holds one must not wait for the GIL, so nothing logs under them.
  *
  * Threads do not survive a fork: the child finds the lock free, the record whole and no thread; pn_sampler_ensure starts
  * a new one there when somebody first needs it.
@@ -16,7 +19,7 @@
 typedef void (*pn_sampler_tick)(void);
 
 typedef struct pn_sampler {
-    pthread_mutex_t lock;                    /* the tick's data; held while it runs */
+    pthread_mutex_t lock;                    /* the tick's data */
     pthread_mutex_t life;                    /* one start or stop at a time; taken before lock */
     pthread_cond_t wake;
     pthread_t thread;
@@ -67,8 +70,10 @@ static void *pn_sampler_main(void *arg) {
     pn_sampler *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
+        pthread_mutex_unlock(&s->lock);
         s->tick();
-        pn_sampler_nap(s, atomic_load(&s->interval_ms));
+        pthread_mutex_lock(&s->lock);
+        if (!s->stop) pn_sampler_nap(s, atomic_load(&s->interval_ms));
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;

@@ -34,12 +34,6 @@ cdef struct pn_mem_state:                # nothing but 64-bit words: the seqlock
     uint64_t die_reserved[PN_MODEL_MAX_DIES]
     uint64_t die_level[PN_MODEL_MAX_DIES]
 
-cdef struct pn_ladder_config:            # fractions of the total
-    double enter[4]                      # a level is entered below this free fraction; [0] is unused
-    double leave                         # how much more it takes to leave it
-    double keep                          # the part that new work never gets
-    int window[4]                        # most tokens of one prefill call, per level
-
 cdef struct pn_ladder_plan:              # what a level asks for; acting on it is the caller's job
     pn_mem_level level
     uint64_t evict_bytes                 # rung 1: of idle prefix-cache entries, to be OK again
@@ -53,7 +47,15 @@ cdef struct pn_cost_area:                # memory of which there is one group pe
     uint64_t n                           # areas, each rounded up to 64 bytes
     uint64_t group_bytes                 # of 8 positions
 
-cdef struct pn_cost:                     # the price of one sequence
+cdef struct pn_cost:                     # the price of one sequence; pn_cost_kv and its like add it up
+    uint64_t kv_bytes                    # KV of the tokens that were asked for
+    uint64_t state_bytes                 # what is fixed per sequence: arena, recurrent and conv state
+    uint64_t scratch_bytes               # work buffers of a pass, shared by the model's sequences
+    uint64_t logits_bytes                # of all rows that one call gives
+    int n_dies                           # dies that hold a part of the sequence
+    uint64_t per_die[PN_MODEL_MAX_DIES]  # bytes on each, of the tokens that were asked for
+    uint64_t die_state_bytes[PN_MODEL_MAX_DIES]      # of them: what is fixed,
+    uint64_t die_token_bytes[PN_MODEL_MAX_DIES]      # and what a token takes
     pn_kv_type kv_type                   # never PN_KV_DEFAULT, except where there is no KV cache
     int n_ctx                            # positions of the state; 0: made for exactly the tokens that are asked for
     int window                           # tokens of one pass over the weights that scratch is for
@@ -64,16 +66,10 @@ cdef struct pn_cost:                     # the price of one sequence
     int rows_max                         # most rows; 0: any
     int n_areas
     pn_cost_area areas[PN_COST_AREAS]    # what grows per token: KV
-    uint64_t state_bytes                 # what is fixed per sequence: arena, recurrent and conv state
-    uint64_t scratch_bytes               # work buffers of a prefill pass, shared by the model's sequences
-    uint64_t logits_bytes
     uint64_t checkpoint_bytes            # of one checkpoint of a recurrent state; 0: going back is truncating
     int n_checkpoints                    # that the request takes
     uint64_t held_bytes                  # of all that, already touched by the state that goes on
     uint64_t scratch_held                # already allocated by the model
-    int n_dies                           # dies that hold a part of the sequence
-    uint64_t die_state_bytes[PN_MODEL_MAX_DIES]
-    uint64_t die_token_bytes[PN_MODEL_MAX_DIES]
 
 cdef struct pn_request:
     int n_prompt                         # tokens to be fed, at least 0
@@ -82,6 +78,8 @@ cdef struct pn_request:
     int window                           # most tokens of one prefill call; 0: as many as the model takes
     pn_kv_type kv_type                   # PN_KV_DEFAULT: left open
     int n_checkpoints                    # checkpoints that it will take, at least 0
+    int batch                            # sequences of its forward_batch calls, itself included; 0 or 1: it runs alone
+    bint all_logits                      # its prefill calls want the logits of every token
     bint quiet                           # no log line: the caller asks more than once for the same work
     uint64_t reclaimable_bytes           # what the caller would free first: evicted cache entries, unloaded models
     const pn_state *state                # the sequence that goes on, borrowed; NULL: a new one

@@ -6,7 +6,8 @@ at an earlier x(k); the token that followed there, x(k-1), would make the repeat
 from libc.math cimport floor, log, pow
 from libc.stdint cimport int32_t, uint32_t
 
-from pantheon._core.sampling.scratch cimport pn_scratch, pn_scratch_fail, pn_slot
+from pantheon._core.report cimport pn_set_error
+from pantheon._core.sampling.scratch cimport pn_scratch, pn_slot
 from pantheon._core.sampling.window cimport pn_touch, pn_window_build, pn_window_find
 from pantheon._core.types cimport pn_sampling_params
 
@@ -78,7 +79,8 @@ cdef int pn_apply_dry(pn_scratch *s, float *logits, int n_vocab, const pn_sampli
     pn_window_build(s, recent, n_recent, n)
     limit = repeat_limit(s, params, x, n)
     if limit == BAD_BREAKERS:
-        return pn_scratch_fail(b"dry_breakers: not a list of head, length of the tail, tail")
+        pn_set_error(b"dry_breakers: not a list of head, length of the tail, tail", 0, 0)
+        return -1
     if limit < allowed:
         return 0
     measure_repeats(s, x, n)

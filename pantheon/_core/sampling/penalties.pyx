@@ -2,7 +2,8 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
-from pantheon._core.sampling.scratch cimport pn_scratch, pn_scratch_fail_id, pn_slot
+from pantheon._core.report cimport pn_set_error
+from pantheon._core.sampling.scratch cimport pn_scratch, pn_slot
 from pantheon._core.sampling.window cimport pn_touch, pn_window_build
 from pantheon._core.types cimport pn_sampling_params
 
@@ -15,9 +16,11 @@ cdef int pn_apply_bias(pn_scratch *s, float *logits, int n_vocab, const pn_sampl
         id = params.bias[i].token
         bias = params.bias[i].bias
         if id >= <uint32_t> n_vocab:
-            return pn_scratch_fail_id(b"logit_bias: token %u is outside the vocabulary", id)
+            pn_set_error(b"logit_bias: token %lld is outside the vocabulary", id, 0)
+            return -1
         if bias != bias:
-            return pn_scratch_fail_id(b"logit_bias: the bias of token %u is not a number", id)
+            pn_set_error(b"logit_bias: the bias of token %lld is not a number", id, 0)
+            return -1
         pn_touch(s, logits, id)
         if logits[id] == -INFINITY or logits[id] != logits[id]:
             continue                     # a ban stays one whatever is added; a NaN is reported by the scan

@@ -1,5 +1,5 @@
 # Scratch memory of the sampler: one per thread, grown to the largest vocabulary and window seen, freed when the thread
-# ends. The error text of the thread's last failed call lives here too.
+# ends.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef enum:
@@ -50,11 +50,7 @@ cdef struct pn_scratch:
     int touched_cap
     pn_touched *touched
     size_t nbytes                        # all of the above
-    char error[256]
 
-# This thread's scratch, empty, large enough for the sizes; NULL with the text set: no memory, or an absurd size.
+# This thread's scratch, empty, large enough for the sizes; NULL with pn_last_error(): no memory, or an absurd size.
 cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) noexcept nogil
 cdef int64_t pn_scratch_total() noexcept nogil           # bytes held by all threads of the process
-cdef const char *pn_scratch_error() noexcept nogil       # text of this thread's last failed call; never NULL
-cdef int pn_scratch_fail(const char *text) noexcept nogil                       # sets the text; returns -1
-cdef int pn_scratch_fail_id(const char *form, uint32_t id) noexcept nogil       # the same; form has one %u

@@ -1,7 +1,8 @@
 """Per-thread scratch of the sampler. See scratch.pxd for the layout and who may use it."""
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
+
+from pantheon._core.report cimport pn_set_error, pn_set_no_memory
 
 cdef extern from *:
     """
@@ -27,8 +28,6 @@ cdef enum:
     MAX_VOCAB = 1 << 26                  # keeps every size below far from overflow
     MAX_WINDOW = 1 << 26
     BLOCK = 128                          # PN_SCAN_BLOCK
-
-cdef const char *NO_MEMORY = b"out of memory for the sampler's scratch"
 
 
 cdef void free_candidates(pn_scratch *s) noexcept nogil:
@@ -126,9 +125,10 @@ cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) no
     cdef pn_scratch *s = own()
     cdef bint ok = True
     if s == NULL:
+        pn_set_no_memory(b"no memory for the sampler's scratch", 0, 0)
         return NULL
     if n_vocab > MAX_VOCAB or n_window > MAX_WINDOW or n_touched > 2 * MAX_WINDOW + MAX_VOCAB:
-        pn_scratch_fail(b"the vocabulary or the window of recent tokens is too large to sample from")
+        pn_set_error(b"the vocabulary or the window of recent tokens is too large to sample from", 0, 0)
         return NULL
     if n_vocab > s.cap:
         ok = grow_candidates(s, n_vocab)
@@ -141,7 +141,7 @@ cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) no
         ok = s.touched != NULL
     recount(s)
     if not ok:
-        pn_scratch_fail(NO_MEMORY)
+        pn_set_no_memory(b"no memory for the sampler's scratch", 0, 0)
         return NULL
     s.n = s.n_touched = s.n_slots = 0
     s.order = PN_ORDER_ID
@@ -150,27 +150,6 @@ cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) no
 
 cdef int64_t pn_scratch_total() noexcept nogil:
     return pn_scratch_counted()
-
-
-cdef const char *pn_scratch_error() noexcept nogil:
-    cdef pn_scratch *s = <pn_scratch *> pn_scratch_load()
-    if s == NULL:                        # a call that failed without a place for its text
-        return NO_MEMORY
-    return s.error
-
-
-cdef int pn_scratch_fail(const char *text) noexcept nogil:
-    cdef pn_scratch *s = own()
-    if s != NULL:
-        snprintf(s.error, sizeof(s.error), "%s", text)
-    return -1
-
-
-cdef int pn_scratch_fail_id(const char *form, uint32_t id) noexcept nogil:
-    cdef pn_scratch *s = own()
-    if s != NULL:
-        snprintf(s.error, sizeof(s.error), form, id)
-    return -1
 
 
 if pn_scratch_make_key(destroy) != 0:    # before any other function can be called

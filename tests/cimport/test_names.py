@@ -1,0 +1,59 @@
+"""What `from pantheon cimport` reaches: all of the C API, by the names that the headers have."""
+import re
+from pathlib import Path
+
+from extensions import build, load
+
+import pantheon
+
+CORE = Path(pantheon.__file__).parent / "_core"
+
+
+def declared(header):
+    """Names that a header of structs declares: types and enumerators."""
+    text = (CORE / header).read_text()
+    return {*re.findall(r"^    (PN_\w+) = ", text, re.M), *re.findall(r"^c(?:type)?def (?:enum|struct) (\w+)", text, re.M),
+            *re.findall(r"^    ctypedef struct (\w+)", text, re.M), *re.findall(r"^ctypedef .*\(\*(\w+)\)", text, re.M)}
+
+
+def functions():
+    """Names of engine.pxd: its own functions, and what it takes from the modules below."""
+    text = (CORE / "engine.pxd").read_text()
+    names = set(re.findall(r"^cdef [\w ]+[ *](pn_\w+)\(", text, re.M))
+    for module, body in re.findall(r"^from pantheon\._core\.([\w.]+) cimport (\([^)]*\)|.*)", text, re.M):
+        if module not in ("types", "memory.state"):
+            names |= set(re.findall(r"\w+", body))
+    return names
+
+
+def exported():
+    return set(re.findall(r"^    (\w+),$", (CORE.parent / "__init__.pxd").read_text(), re.M))
+
+
+def test_all_of_the_headers_is_exported():
+    assert declared("types.pxd") | declared("memory/state.pxd") | functions() == exported()
+    assert {"PN_NO_TOKEN", "PN_KV_Q8_0", "pn_cost_of", "pn_cost_total", "pn_arch_name", "pn_memwatch_set_dies",
+            "pn_log_fn", "pn_interrupt_fn", "PN_LOG_WARNING", "PN_CHAT_RWKV", "PN_ROPE_NEOX"} <= exported()
+
+
+def test_every_name_compiles(tmp_path):
+    """Functions and enumerators by their values, types by their sizes; opaque ones by a pointer's."""
+    names = sorted(exported())
+    values = [name for name in names if name.startswith("PN_")]
+    called = [name for name in names if name in functions() and not name.endswith(("_fn", "_source"))
+              and name not in values]
+    opaque = ("pn_arena", "fw_pool", "ft_tokenizer", "pn_reservation")
+    sizes = [f"sizeof({name} *)" if name in opaque else f"sizeof({name})" for name in names
+             if name not in values + called]
+    text = f"""
+from pantheon cimport {", ".join(names)}
+cimport pantheon
+values = [{", ".join(f"<long long>{name}" for name in values)}]
+same = [{", ".join(f"<long long>pantheon.{name}" for name in values)}]
+there = [{", ".join(f"{name} != NULL" for name in called)}]
+sizes = [{", ".join(sizes)}]
+"""
+    module = load(build(tmp_path, "names", text), "names")
+    assert module.values == module.same and dict(zip(values, module.values, strict=True))["PN_NO_TOKEN"] == 0xFFFFFFFF
+    assert len(called) > 50 and all(module.there)
+    assert len(sizes) > 30 and min(module.sizes) > 0
