@@ -1,5 +1,5 @@
-# The C API: `cimport pantheon`, or `from pantheon cimport pn_load`. engine.pxd says what each function does. Enumerators
-# are names of their own, as in C: pantheon.PN_KV_Q8_0.
+# The C API: `cimport pantheon`, or `from pantheon cimport pn_load`. engine.pxd says what each function does.
+# Enumerators are names of their own, as in C: pantheon.PN_KV_Q8_0.
 from pantheon._core.engine cimport (
     PN_LOG_DEBUG,
     PN_LOG_ERROR,

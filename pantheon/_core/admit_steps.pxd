@@ -26,8 +26,8 @@ cdef int pn_cost_of(const pn_model *model, int n_prompt, int n_new, int window, 
 # of all of them or of the last, and forward_batch calls of `batch` sequences. The numbers are valid.
 cdef void admit_price(const pn_model *model, int n_ctx, pn_kv_type kv_type, int window, int batch, bint all_logits,
                       pn_cost *cost) noexcept nogil
-# nogil. KV type for a new state whose type was left open: what the ladder asks for now, else PN_KV_DEFAULT. Helpers take
-# no model for an error: PN_KV_DEFAULT, false or -1, and pn_last_error().
+# nogil. KV type for a new state whose type was left open: what the ladder asks for now, else PN_KV_DEFAULT. This one
+# and the next take no model for an error: PN_KV_DEFAULT, false or -1, and pn_last_error().
 cdef pn_kv_type pn_admit_kv_type(const pn_model *model) noexcept nogil
 # nogil. The helpers of pn_admit: does the model run from GPU memory; most tokens of a prefill call (QWEN35_MAX_SEQ, the
 # context); the die with the least free memory, -1 without one.

@@ -1,9 +1,9 @@
 """Sampling parameters, checked once and then read by the sampler as plain numbers."""
 cimport cython
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t
 
-from pantheon._core.sampling.defaults cimport pn_sampling_defaults, pn_sampling_reset
+from pantheon._core.sampling.defaults cimport pn_sampling_reset
 from pantheon._core.types cimport pn_logit_bias, pn_sampling_params
 
 import operator

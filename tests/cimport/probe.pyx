@@ -107,7 +107,8 @@ def price(str path, int n_prompt, int n_new, int window, int kv_type):
         return {"kv_bytes": cost.kv_bytes, "state_bytes": cost.state_bytes, "scratch_bytes": cost.scratch_bytes,
                 "logits_bytes": cost.logits_bytes, "window": cost.window, "kv_type": <int>cost.kv_type,
                 "dies": cost.n_dies, "total": pantheon.pn_cost_total(&cost, n_prompt + n_new),
-                "kv": pantheon.pn_cost_kv(&cost, n_prompt + n_new), "need": pantheon.pn_cost_need(&cost, n_prompt + n_new),
+                "kv": pantheon.pn_cost_kv(&cost, n_prompt + n_new),
+                "need": pantheon.pn_cost_need(&cost, n_prompt + n_new),
                 "fit": pantheon.pn_cost_fit(&cost, pantheon.pn_cost_need(&cost, n_prompt), n_prompt + n_new),
                 "die": pantheon.pn_cost_die(&cost, 0, 1)}
     finally:
@@ -115,7 +116,7 @@ def price(str path, int n_prompt, int n_new, int window, int kv_type):
 
 
 def limited(limit, bint start):
-    """memwatch after a stop, pn_memwatch_set_limit (unless None) and a start: what the two said, running, host_total."""
+    """memwatch after a stop, pn_memwatch_set_limit (unless None) and a start: what these said, running, host_total."""
     cdef pantheon.pn_mem_state st
     cdef uint64_t bytes = limit or 0
     cdef int is_set = 0, started = 0
@@ -142,7 +143,7 @@ cdef void record(list seen, str name, result) except *:
 
 
 def careless_states(str path, str other_path):
-    """Calls that nobody should make, with a model, a state of it and a state of another: (name, result, text) of each."""
+    """Calls that nobody should make, of a model, a state of it and another's: (name, result, text) of each."""
     cdef pn_model *model = pn_load(path.encode())
     cdef pn_model *other = pn_load(other_path.encode())
     cdef pn_state *state = pantheon.pn_state_new(model)
@@ -216,7 +217,7 @@ def careless_states(str path, str other_path):
         record(seen, "snapshot to nowhere", pantheon.pn_state_snapshot(state, NULL))
         record(seen, "restore nothing", pantheon.pn_state_restore(state, NULL, 0))
     assert (state.pos, foreign.pos) == (0, 0)
-    for pos in range(3):                             # both are as good as new
+    for _ in range(3):                               # both are as good as new
         assert model.forward(model, 5, state) != NULL and other.forward(other, 5, foreign) != NULL
     pantheon.pn_state_free(NULL)
     pantheon.pn_state_free(state)
@@ -376,7 +377,6 @@ def careless_loading(str path):
     memset(dies, 0, sizeof(dies))
 
     def attempt(which):
-        cdef pn_state *state
         try:
             if which == 0:
                 pantheon.pn_load(NULL)
@@ -408,3 +408,44 @@ def careless_loading(str path):
         seen.append(attempt(i))
     assert pantheon.pn_model_free(model) == 0        # no state is left of those that were refused
     return seen
+
+
+# ---- callbacks that use what called them -----------------------------------------------------------------------------
+
+cdef pantheon.pn_reservation *held_by_source = NULL
+cdef pantheon.pn_verdict verdict_of_source
+cdef int asked = 0
+
+
+cdef int curious_source(uint64_t *total, uint64_t *left) noexcept nogil:
+    """One die. It needs the GIL and memwatch's lock to find out."""
+    global asked
+    asked += 1
+    with gil:
+        pantheon.pn_admit_progress(held_by_source, &verdict_of_source, 1)
+        total[0], left[0] = 1 << 30, 1 << 29
+    return 1
+
+
+def dies_from_python(str path):
+    """How often a source that takes the GIL and the lock was asked, and what it said of its die."""
+    global held_by_source, asked
+    cdef pn_model *model = pn_load(path.encode())
+    cdef pantheon.pn_request request
+    cdef pantheon.pn_mem_state st
+    cdef int status
+    memset(&request, 0, sizeof(request))
+    request.n_prompt = 5
+    asked = 0
+    with nogil:
+        pantheon.pn_memwatch_start(1)
+        status = pantheon.pn_admit_reserve(model, &request, &verdict_of_source, &held_by_source)
+        pantheon.pn_memwatch_set_dies(curious_source)
+        while asked < 20:
+            pantheon.pn_memwatch_set_limit(0)        # samples
+        pantheon.pn_memwatch_read(&st)
+        pantheon.pn_memwatch_set_dies(NULL)
+        pantheon.pn_admit_release(held_by_source)
+        pantheon.pn_memwatch_start(250)
+    pantheon.pn_model_free(model)
+    return status, asked, st.n_dies, st.die_total[0], st.die_free[0]

@@ -13,7 +13,6 @@ CONSUMER = """
 from pantheon cimport pn_get_forward_fn, PN_ARCH_LLAMA
 found = pn_get_forward_fn(PN_ARCH_LLAMA) != NULL
 """
-HEADERS = ("types.pxd", "memory/state.pxd")
 
 
 def other_version(folder, header, pattern, replacement):
@@ -34,9 +33,12 @@ def test_this_version_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize(("header", "pattern", "replacement"), [
-    ("types.pxd", r"PN_ABI_VERSION = \d+", "PN_ABI_VERSION = 1"), ("types.pxd", r"PN_ABI_VERSION = \d+", "PN_ABI_VERSION = 99"),
-    ("types.pxd", r"    int n_layer\n", ""), ("types.pxd", r"    int n_layer\n", "    int64_t n_layer\n    int64_t more\n"),
-    ("memory/state.pxd", r"    uint64_t host_rss .*\n", ""), ("memory/state.pxd", r"    int n_checkpoints .*\n    int batch", "    int batch"),
+    ("types.pxd", r"PN_ABI_VERSION = \d+", "PN_ABI_VERSION = 1"),
+    ("types.pxd", r"PN_ABI_VERSION = \d+", "PN_ABI_VERSION = 99"),
+    ("types.pxd", r"    int n_layer\n", ""),
+    ("types.pxd", r"    int n_layer\n", "    int64_t n_layer\n    int64_t more\n"),
+    ("memory/state.pxd", r"    uint64_t host_rss .*\n", ""),
+    ("memory/state.pxd", r"    int n_checkpoints .*\n    int batch", "    int64_t n_checkpoints\n    int64_t batch"),
 ])
 def test_another_version_is_refused(tmp_path, header, pattern, replacement):
     include = other_version(tmp_path / "other", header, pattern, replacement)

@@ -1,4 +1,4 @@
-"""What careless C callers do is an error with a text: no pointers, numbers out of range, the wrong order, the wrong state.
+"""What careless C callers do is an error with a text: no pointers, numbers out of range, the wrong order or state.
 
 The probe calls, and checks that model and states are as good as new afterwards.
 """

@@ -1,10 +1,7 @@
 """The C API from another Cython extension, built in a temporary folder against the installed package."""
-import numpy as np
 import pytest
 import rwkv_models
 from conftest import TINY
-
-import pantheon
 
 
 def test_fields_of_the_structs(probe, llama):

@@ -437,7 +437,8 @@ def test_batches_that_cannot_be(machine, model, batch):
 
 # ---- what the environment says ---------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("name", "text"), [("QWEN35_MAX_SEQ", "a few"), ("QWEN35_MAX_SEQ", "0"), ("QWEN35_KV_Q4", "no")])
+@pytest.mark.parametrize(("name", "text"), [("QWEN35_MAX_SEQ", "a few"), ("QWEN35_MAX_SEQ", "0"),
+                                            ("QWEN35_KV_Q4", "no")])
 def test_a_wrong_value_of_the_environment_is_warned_of_once(machine, tiny, monkeypatch, caplog, name, text):
     """Whatever is asked, of whatever model: one line, and another one for another value."""
     for value in (f"{text} {tiny.stem}", f"{text} {tiny.stem}, too"):

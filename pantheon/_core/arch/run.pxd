@@ -42,7 +42,8 @@ cdef struct pn_run_ops:                  # an architecture's part; a job is its 
 # the most tokens of any pass, *n_out the most whose logits are wanted.
 cdef int run_pass(const pn_run_ops *ops, const pn_model *model, const pn_run_sizes *sizes, int *n_tok,
                   int *n_out) noexcept nogil
-# nogil. Refuses no state or another model's, a token outside the vocabulary, n more positions than fit, and a broken state; 0, or -1.
+# nogil. Refuses no state or another model's, a token outside the vocabulary, n more positions than fit, and a broken
+# state; 0, or -1.
 cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token, const pn_state *state,
                    int n) noexcept nogil
 # nogil. 0, or -1 when somebody has cut short a file that the weights are views into. Asked before each run.

@@ -9,12 +9,12 @@ from pantheon._core.memory.state cimport pn_mem_state, pn_reservation
 from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 # Fills total and free of up to PN_MODEL_MAX_DIES dies; returns how many there are. Called from the sampler's thread and
-# from whoever decides, without a lock, maybe by several at once. It must not call pn_memwatch_stop.
+# from whoever decides, without a lock, maybe by several at once.
 ctypedef int (*pn_die_source)(uint64_t *total, uint64_t *free) noexcept nogil
 
-# nogil. Starts sampling every interval_ms (1..60000), or changes the interval. PANTHEON_MEMORY_LIMIT counts from then on,
-# unless a limit was set by a call. 0, or -1 with pn_last_error(): the interval or that variable is out of range; or the
-# system gives no thread, in which case memwatch is running all the same and whoever decides samples.
+# nogil. Starts sampling every interval_ms (1..60000), or changes the interval. PANTHEON_MEMORY_LIMIT counts from then
+# on, unless a limit was set by a call. 0, or -1 with pn_last_error(): the interval or that variable is out of range; or
+# the system gives no thread, in which case memwatch is running all the same and whoever decides samples.
 cdef int pn_memwatch_start(int interval_ms) noexcept nogil
 # nogil. What this process may take, in bytes that are not backed by files, at most 2^62; 0: no limit of its own, and
 # the next start looks at PANTHEON_MEMORY_LIMIT again. Samples at once. 0, or -1 with pn_last_error().

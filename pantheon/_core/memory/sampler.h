@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <string.h>
+#include <stdlib.h>
 #include <time.h>
 
 typedef void (*pn_sampler_tick)(void);
@@ -23,9 +23,9 @@ typedef struct pn_sampler {
     pthread_mutex_t life;                    /* one start or stop at a time; taken before lock */
     pthread_cond_t wake;
     pthread_t thread;
-    int alive;                               /* there is a thread, in this process */
+    int alive;                               /* there is a thread that nobody told to end, in this process */
     int forked;                              /* its thread was left behind in the parent */
-    int stop;
+    uint64_t turn;                           /* a thread ends when this is no longer what it was started with */
     _Atomic int running;                     /* started and not stopped; stays set in the child of a fork */
     _Atomic uint32_t interval_ms;
     pn_sampler_tick tick;
@@ -47,7 +47,7 @@ static inline void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick) {
 #endif
     pthread_cond_init(&s->wake, &attr);
     pthread_condattr_destroy(&attr);
-    s->alive = s->stop = s->forked = 0;
+    s->alive = s->forked = 0;
     s->tick = tick;
 }
 
@@ -66,14 +66,21 @@ static inline void pn_sampler_nap(pn_sampler *s, uint32_t ms) {
 #endif
 }
 
+typedef struct pn_sampler_thread {
+    pn_sampler *sampler;
+    uint64_t turn;
+} pn_sampler_thread;
+
 static void *pn_sampler_main(void *arg) {
-    pn_sampler *s = arg;
+    pn_sampler_thread self = *(pn_sampler_thread *)arg;
+    pn_sampler *s = self.sampler;
+    free(arg);
     pthread_mutex_lock(&s->lock);
-    while (!s->stop) {
+    while (s->turn == self.turn) {
         pthread_mutex_unlock(&s->lock);
         s->tick();
         pthread_mutex_lock(&s->lock);
-        if (!s->stop) pn_sampler_nap(s, atomic_load(&s->interval_ms));
+        if (s->turn == self.turn) pn_sampler_nap(s, atomic_load(&s->interval_ms));
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -83,15 +90,19 @@ static void *pn_sampler_main(void *arg) {
 static inline int pn_sampler_launch(pn_sampler *s) {
     pthread_attr_t attr;
     sigset_t all, before;
-    s->stop = 0;
+    pn_sampler_thread *self = malloc(sizeof *self);
+    if (!self) return -1;
+    self->sampler = s;
+    self->turn = s->turn;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 256 * 1024);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(&s->thread, &attr, pn_sampler_main, s);
+    int status = pthread_create(&s->thread, &attr, pn_sampler_main, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     s->alive = status == 0;
+    if (status != 0) free(self);
     return status;
 }
 
@@ -112,19 +123,24 @@ static inline int pn_sampler_start(pn_sampler *s, uint32_t interval_ms, int with
     return status == 0 ? 0 : -1;
 }
 
-/* Returns when the thread has ended. halt_only: the sampler still counts as running, as if the thread had died. */
+/* Returns when the thread has ended. halt_only: the sampler still counts as running, as if the thread had died. No lock
+ * is held while it ends: it may be waiting for who waits for the lock. */
 static inline void pn_sampler_stop(pn_sampler *s, int halt_only) {
+    pthread_t thread;
+    int alive;
     pthread_mutex_lock(&s->life);
     if (!halt_only) atomic_store(&s->running, 0);
-    if (s->alive) {
+    alive = s->alive;
+    thread = s->thread;
+    s->alive = 0;
+    if (alive) {
         pthread_mutex_lock(&s->lock);
-        s->stop = 1;
-        pthread_cond_signal(&s->wake);
+        s->turn++;
+        pthread_cond_broadcast(&s->wake);
         pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-        s->alive = 0;
     }
     pthread_mutex_unlock(&s->life);
+    if (alive) pthread_join(thread, NULL);
 }
 
 /* Starts the thread anew in the child of a fork. */
