@@ -144,7 +144,8 @@ def cost(ModelBase model not None, n_ctx, kv_type, window, batch=1, bint all_log
         between("n_ctx", n, 1, m.model.config.n_ctx)
     else:
         n = min(m.model.config.n_ctx, 4096)
-    w = min(w, pn_admit_max_window(m.model))
+    w = min(w, pn_admit_max_window(m.model))     # which may log
+    raise_from_handlers()
     admit_price(m.model, 0, type, w, rows, all_logits, &c)
     if c.max_ctx > 0:
         n = min(n, c.max_ctx)
