@@ -146,6 +146,8 @@ def elements(payload: bytes) -> tuple[int, int, list[bytes]]:
 
 
 def _array(rng: random.Random, payload: bytes) -> bytes:
+    if len(payload) < 12:              # changed before into something else
+        return scalar(rng, ARRAY)
     kind, count, parts = elements(payload)
     i = rng.randrange(len(parts)) if parts else 0
     change = rng.randrange(9)
