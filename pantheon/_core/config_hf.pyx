@@ -86,7 +86,7 @@ cdef class _Keys:
         self.arch = arch
 
     cdef object refuse(self, str key, str expected):
-        raise ValueError(f"{self.path}: key {self.prefix}{key} is {str(self.values.get(key))[:80]}, not {expected}")
+        raise ValueError(f"{self.path}: key {self.prefix}{key} is {self.values.get(key)!r:.80}, not {expected}")
 
     cdef object get(self, str key, object default=None):
         value = self.values.get(key)

@@ -21,7 +21,7 @@ class Settings:
         self.prefix = prefix
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        raise ValueError(f"{self.path}: key {self.prefix}{key} is {str(self.values.get(key))[:80]}, not {expected}")
+        raise ValueError(f"{self.path}: key {self.prefix}{key} is {self.values.get(key)!r:.80}, not {expected}")
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self.values.get(key)
