@@ -70,8 +70,8 @@ class SpmFile(ScoredBPE):
 def _processor(model_proto: bytes, where: str) -> SentencePieceProcessor:
     try:
         return SentencePieceProcessor(model_proto=model_proto)
-    except RuntimeError as e:
-        raise ValueError(f"{where}: no SentencePiece vocabulary: {str(e)[:300]}") from None
+    except (RuntimeError, UnicodeDecodeError) as e:  # its messages hold a piece's own bytes, whatever they are
+        raise ValueError(f"{where}: no SentencePiece vocabulary: {' '.join(str(e)[:300].split())}") from None
 
 
 def _model_message(vocab: Vocab) -> bytes:

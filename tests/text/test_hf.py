@@ -525,3 +525,13 @@ def test_other_files_that_are_none(tmp_path, spm_model):
         (folder / "tokenizer.model").write_bytes(spm_model[:n])
         with pytest.raises(ValueError, match="tokenizer.model"):
             load_tokenizer(folder, 400)
+
+
+@pytest.mark.parametrize("text", [b"\n0x6F>", b"\xff0x6F>"])
+def test_a_byte_piece_of_tokenizer_model_that_is_none(tmp_path, spm_model, text):
+    """The package's own message holds the piece as it is."""
+    folder = write(tmp_path / "m", None)
+    (folder / "tokenizer.model").write_bytes(spm_model.replace(b"<0x6F>", text))
+    with pytest.raises(ValueError, match="tokenizer.model: no SentencePiece vocabulary") as caught:
+        load_tokenizer(folder, 400)
+    assert type(caught.value) is ValueError and "\n" not in str(caught.value)
