@@ -93,6 +93,8 @@ class Tokenizer:
 
         add_bos: None = as the file says (the file's add_eos_token is followed too), True or False = BOS or not, no EOS.
         parse_special: control tokens written in the text become control tokens; False for any text of a user.
+        ValueError: there is no BOS; or, naming the file, a tokenizer.json that the tokenizers package takes has no way
+        to split this text (its unknown token is none, say).
         """
         ids = self._encode(_valid(text), bool(parse_special))
         if add_bos if add_bos is not None else self.add_bos:

@@ -18,6 +18,7 @@ from pantheon.text import ChatTemplate, DetokenizeStream, TemplateError, Tokeniz
 from pantheon.text.vocab import TokenType
 
 N_CTX = 16
+UNSPLIT = "cannot split this text"
 MARK = "USERS-OWN-TEXT"        # in messages; no segment that the template wrote may hold it
 MESSAGES = [
     {"role": "system", "content": f"Be brief. {MARK}"},
@@ -70,13 +71,16 @@ def run_text(model: pantheon.Model, options: dict) -> None:
 
 
 def use_tokenizer(tokenizer: Tokenizer, options: dict) -> None:
-    """Encodes, decodes and streams; renders the template. Nothing here may fail but the template."""
+    """Encodes, decodes and streams; renders the template. Nothing here may fail but the template, and encoding where
+    the package has no way to split a text."""
     rng = random.Random(options["salt"])
     text = rng.choice(TEXTS) + raw.text(rng) + rng.choice(TEXTS)
-    ids = tokenizer.encode(text, parse_special=rng.random() < 0.5)
+    with may_refuse(ValueError, names=UNSPLIT):
+        ids = tokenizer.encode(text, parse_special=rng.random() < 0.5)
+        user = tokenizer.encode(text, add_bos=False)
     if any(not 0 <= i < tokenizer.n_tokens for i in ids):
         raise Violation("an id outside the vocabulary")
-    if any(tokenizer.vocab.types[i] == TokenType.CONTROL for i in tokenizer.encode(text, add_bos=False)):
+    if any(tokenizer.vocab.types[i] == TokenType.CONTROL for i in user):
         raise Violation("text from outside became a control token")
     tokenizer.decode(ids)
     some = [rng.randrange(tokenizer.n_vocab) for _ in range(20)]
@@ -87,7 +91,8 @@ def use_tokenizer(tokenizer: Tokenizer, options: dict) -> None:
     with may_refuse(TemplateError):
         segments = ChatTemplate.for_tokenizer(tokenizer, seconds=0.5).render(MESSAGES[:2])
     check_segments(segments)
-    tokenizer.encode_chat(segments)
+    with may_refuse(ValueError, names=UNSPLIT):
+        tokenizer.encode_chat(segments)
 
 
 def check_segments(segments: list) -> None:
