@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pantheon._core import admission as core
+from pantheon._core.base.single import Single
 from pantheon._core.memory import memwatch
 from pantheon.errors import AdmissionError
 
@@ -56,7 +57,7 @@ class Verdict(NamedTuple):
     reason: str                  # "" for a checked FIT
 
 
-class Reservation:
+class Reservation(Single):
     """What model.reserve holds until release, or the end of the with block."""
 
     def __init__(self, verdict: Verdict, hold: core.Hold) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pantheon import admission
+from pantheon._core.base.single import Single
 from pantheon._core.base.turn import Turn
 from pantheon._core.binding import Checkpoint, State
 from pantheon._core.sampler import logprobs as token_logprobs
@@ -139,7 +140,7 @@ def _count(name: str, value: Any) -> int:
     return number
 
 
-class Generation(Iterator[Chunk]):
+class Generation(Single, Iterator[Chunk]):
     """What generate returns: the chunks. verdict is what admission said; close() ends the request early.
 
     The request's memory is given back with its last chunk, with an exception, with close(), or with the object.
@@ -173,20 +174,18 @@ class Generation(Iterator[Chunk]):
 
     def close(self) -> None:
         """Ends the request. May be called again, and from elsewhere while a chunk is being made: then that is the last
-        one, and a prompt is fed no further than its next window."""
+        one, or if the prompt is still being fed there is none. (A prompt goes on in a state of the caller's own up to
+        the end of its window.)"""
         self._request.stopping = True
         try:
             with self._turn:
                 self._finish()
         except BusyError:                # the running call sees the mark when it has given its turn back
-            pass
+            self._request.stop_feeding()
 
     def _finish(self) -> None:
         self._chunks.close()
         self._request.close()
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a generation cannot be copied or pickled: it is one request")
 
     def __del__(self) -> None:
         if hasattr(self, "_chunks"):
@@ -209,6 +208,7 @@ class _Request:
         self.checkpoints: list[Checkpoint] = []
         self.closed = False
         self.stopping = False            # nothing more is to be done for it
+        self.feeding = False             # the prompt is being fed
         n = len(ids)
         n_ctx = _context(model, n, max_tokens) if state is None else state.n_ctx
         room = n_ctx if state is None else n_ctx - state.pos
@@ -251,6 +251,17 @@ class _Request:
         """Feeds what the state does not hold yet, in calls of the planned size: the logits of the last token.
 
         _Stopped when the request was ended meanwhile."""
+        self.feeding = True
+        try:
+            return self._feed()
+        except ValueError:
+            if self.stopping and self.owned and not self.model.closed:
+                raise _Stopped from None             # by stop_feeding
+            raise
+        finally:
+            self.feeding = False
+
+    def _feed(self) -> Any:
         window, n = self.reservation.verdict.prefill_window, len(self.ids)
         first, taken = self.n_kept, 0
         for stop in (*self.marks, n):
@@ -265,6 +276,11 @@ class _Request:
                 self.checkpoints.append(self.state.checkpoint())
                 taken += 1
         return logits
+
+    def stop_feeding(self) -> None:
+        """Ends a prefill that is running in another thread."""
+        if self.feeding and self.owned:
+            self.state.close()
 
     def forward(self, token: int) -> Any:
         self.known.append(token)

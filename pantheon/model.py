@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from pantheon import admission
+from pantheon._core.base.imports import whole_imports
 from pantheon._core.base.turn import TurnLock
 from pantheon._core.binding import ModelBase, State
 from pantheon._core.sampling_params import SamplingParams
@@ -93,14 +94,16 @@ class Model(ModelBase):
 
     def _build_tokenizer(self) -> Tokenizer:
         if self.arch == "rwkvx":
-            from pantheon.text.rwkv import WorldTokenizer
+            with whole_imports:
+                from pantheon.text.rwkv import WorldTokenizer
 
             if self.container == "gguf":
                 return WorldTokenizer.from_gguf(self.metadata, self.n_vocab, self.path)
             if self.vocab_path is None:
                 raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path")
             return WorldTokenizer.from_file(self.vocab_path, self.n_vocab)
-        from pantheon.text.hf import load_gguf_tokenizer, load_tokenizer
+        with whole_imports:
+            from pantheon.text.hf import load_gguf_tokenizer, load_tokenizer
 
         if self._hf_folder is None:
             return load_gguf_tokenizer(self.metadata, self.n_vocab)
@@ -109,7 +112,8 @@ class Model(ModelBase):
     @property
     def chat_template(self) -> ChatTemplate:
         """The file's chat template, or that of the style its vocabulary shows; TemplateError without one."""
-        from pantheon.text.chat import ChatTemplate
+        with whole_imports:
+            from pantheon.text.chat import ChatTemplate
 
         tokenizer = self.tokenizer
         with self._text_lock:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pantheon import admission
 from pantheon._core.admission import touched_bytes
+from pantheon._core.base.single import Single
 from pantheon._core.base.turn import TurnLock
 from pantheon._core.base.weak import WeakRegistry
 from pantheon._core.memory import memwatch
@@ -76,7 +77,7 @@ _clock = itertools.count()
 _caches: WeakRegistry[PrefixCache] = WeakRegistry()
 
 
-class PrefixCache:
+class PrefixCache(Single):
     """The cache of one model; Model.use_prefix_cache makes it.
 
     max_bytes    most bytes that idle entries hold

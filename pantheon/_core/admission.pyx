@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Python's face of admission: what the C API says, as plain values. pantheon/admission.py makes objects of them."""
 cimport cython
 from libc.stdint cimport uint64_t

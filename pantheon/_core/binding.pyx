@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Python classes over the C API: ModelBase, State, Checkpoint.
 
 Lifecycle: handles own the C model and states; a call converts its arguments, which may run any code, and then takes

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """ModelHandle, StateHandle and the watch over a running call (see handles.pxd for the contract)."""
 import threading
 

@@ -6,6 +6,8 @@ Names are imported on first use: a program that feeds token ids never loads the 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pantheon._core.base.imports import whole_imports
+
 if TYPE_CHECKING:
     from pantheon.text.chat import ChatTemplate, TemplateError, detect_chat_style
     from pantheon.text.provenance import Segment
@@ -29,4 +31,6 @@ _HOMES = {"ChatTemplate": "chat", "TemplateError": "chat", "detect_chat_style": 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    with whole_imports:
+        module = import_module(f"{__name__}.{_HOMES[name]}")
+    return getattr(module, name)
