@@ -1,4 +1,4 @@
-"""embd_override is forward's alone: prompts and batches take their tokens' embeddings, in every architecture and mode."""
+"""embd_override is forward's alone: prompts and batches take their tokens' embeddings, in every architecture."""
 import every_architecture
 import numpy as np
 import pytest
