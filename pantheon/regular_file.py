@@ -13,6 +13,7 @@ from os import PathLike
 AnyPath = str | bytes | PathLike[str] | PathLike[bytes]
 
 _CHUNK = 1 << 20
+_LFS_POINTER = b"version https://git-lfs"
 
 
 def file_name(path: AnyPath) -> bytes:
@@ -43,14 +44,32 @@ def open_regular(path: AnyPath) -> int:
     raise ValueError(f"{name}: not a regular file")
 
 
-def read_regular(path: AnyPath, max_bytes: int) -> bytes:
-    """The content of a regular file. Errors as open_regular; ValueError for a file of more than max_bytes."""
+def read_start(path: AnyPath, max_bytes: int) -> bytes:
+    """The first bytes of a regular file, all of a shorter one. Errors as open_regular, and ValueError for what Git LFS
+    leaves in the place of a file that it has not fetched."""
     parts: list[bytes] = []
-    left = max_bytes + 1
+    left = max_bytes
     with open(open_regular(path), "rb", buffering=0) as file:
-        while left > 0 and (part := file.read(min(left, _CHUNK))):
-            parts.append(part)
-            left -= len(part)
-    if left == 0:
+        try:
+            while left > 0 and (part := file.read(min(left, _CHUNK))):
+                parts.append(part)
+                left -= len(part)
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, os.fsdecode(path)) from None  # a read knows no names
+    data = b"".join(parts)
+    refuse_lfs_pointer(data, os.fsdecode(path))
+    return data
+
+
+def read_regular(path: AnyPath, max_bytes: int) -> bytes:
+    """The content of a regular file. Errors as read_start; ValueError for a file of more than max_bytes."""
+    data = read_start(path, max_bytes + 1)
+    if len(data) > max_bytes:
         raise ValueError(f"{os.fsdecode(path)}: more than the {max_bytes} bytes that such a file may have")
-    return b"".join(parts)
+    return data
+
+
+def refuse_lfs_pointer(start: bytes, path: str) -> None:
+    """start: the first bytes of a file, 24 or more."""
+    if start.startswith(_LFS_POINTER):
+        raise ValueError(f"{path}: this is a Git LFS pointer to a file, not the file: fetch it with git lfs pull")

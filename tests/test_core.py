@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pantheon._core import arena, logging_bridge, pool, rope, threads
+from pantheon._core.memory.host import host_memory
 
 # L, E, F, H, G, D, V, n_ctx, window, X, K -> bytes; BYTES come from the formula in Python's integers
 CONFIGS = [
@@ -134,6 +135,28 @@ def test_quota_of_the_tightest_cgroup(tmp_path):
     assert threads.cgroup_quota(proc, root) is None
     (root / "cpu/x/cpu.cfs_quota_us").write_text("50000")
     assert threads.cgroup_quota(proc, root) == 0.5
+
+
+@pytest.mark.parametrize("groups", [b"", b"0", b"0:", b":::", b"\n\n", b"x", b"0::/\0", b"0::/\xff", b"4:cpu",
+                                    b"4:cpu:/../..", b"\xff\xfe:cpu:/", b"0::" + b"/a" * 50])
+@pytest.mark.parametrize("limit", [b"", b"x", b"x y", b"1", b"1 0", b"0 1", b"-1 1", b"1 2 3", b"\xff 1", b"1 1e400",
+                                   b"1 " + b"9" * 5000, "\u0663 1".encode(), b"max"])
+def test_quotas_that_are_none(tmp_path, groups, limit):
+    """What the system says must not keep a model from loading."""
+    proc, root = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (root / "cpu").mkdir(parents=True)
+    (proc / "self/cgroup").write_bytes(groups)
+    (root / "cpu.max").write_bytes(limit)
+    (root / "cpu/cpu.cfs_quota_us").write_bytes(limit)
+    (root / "cpu/cpu.cfs_period_us").write_bytes(limit)
+    assert threads.cgroup_quota(proc, root) in (None, 0.5, 1.0)
+    (proc / "cpuinfo").write_bytes(limit + groups)
+    assert threads.physical_cores(proc / "cpuinfo") is None
+    (proc / "meminfo").write_bytes(b"MemTotal: 100 kB\nMemAvailable: 50 kB\n")
+    for name in ("memory.max", "memory.current", "memory.stat"):
+        (root / name).write_bytes(limit)
+    assert host_memory(proc, root)["total"] <= 102400
 
 
 def test_log_lines_reach_the_python_logger(caplog, capfd):

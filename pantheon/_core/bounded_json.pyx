@@ -11,6 +11,9 @@ from libc.stdint cimport uint8_t
 from pantheon.regular_file import read_regular
 
 
+MAX_DIGITS = 400                         # of an integer: a float has 309 before its point
+
+
 cdef int scan(const uint8_t *text, size_t n, int max_depth, size_t max_items) noexcept nogil:
     """0; 1: too deep; 2: too many values. Strings are skipped, nothing else is judged."""
     cdef size_t i = 0, items = 1
@@ -54,6 +57,12 @@ def _no_constant(text):
     raise ValueError(f"{text} is no JSON number")
 
 
+def _integer(text):
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(text)} digits, more than {MAX_DIGITS}: {text[:20]}...")
+    return int(text)
+
+
 cdef object json_parse(const uint8_t *text, size_t n, int max_depth, size_t max_items, str what):
     cdef int status
     with nogil:
@@ -64,7 +73,8 @@ cdef object json_parse(const uint8_t *text, size_t n, int max_depth, size_t max_
         raise ValueError(f"{what}: more than {max_items} values")
     data = PyBytes_FromStringAndSize(<const char *>text, n)
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant,
+                          parse_int=_integer)
     except UnicodeDecodeError as e:
         raise ValueError(f"{what}: no UTF-8 at byte {e.start}") from None
     except (ValueError, RecursionError) as e:

@@ -356,7 +356,10 @@ cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
         raise ValueError(f"{path}: key quantization_config.quant_method is {method[:40]!r}; only 'bitnet' is supported")
     if keys.flag("use_rms_norm", False):
         raise ValueError(f"{path}: key quantization_config.use_rms_norm true is not supported")
-    for name in keys.get("modules_to_not_convert", []):
+    modules = keys.get("modules_to_not_convert", [])
+    if not isinstance(modules, list):
+        keys.refuse("modules_to_not_convert", "a list")
+    for name in modules:
         if name not in ("lm_head", "model.lm_head", "embed_tokens", "model.embed_tokens"):
             keys.refuse("modules_to_not_convert", "just the LM head and the embedding")
     kind = keys.text("linear_class", "bitlinear")

@@ -49,7 +49,7 @@ from pantheon._core.types cimport (
 
 from pantheon._core.registry import architectures
 from pantheon._core.threads import default_threads
-from pantheon.regular_file import open_regular
+from pantheon.regular_file import read_start
 
 
 cdef extern from *:
@@ -170,8 +170,7 @@ def is_safetensors(path):
     """Whether a path is to be read as safetensors: by its name or, for any other name, by its first bytes."""
     if path.endswith((".safetensors", ".safetensors.index.json")):
         return True
-    with open(open_regular(path), "rb", buffering=0) as file:
-        head = file.read(9)
+    head = read_start(path, 9)
     return len(head) == 9 and head[8:] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32
 
 

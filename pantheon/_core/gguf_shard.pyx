@@ -24,6 +24,8 @@ from pantheon._core.mapping cimport pn_mapping_close, pn_mapping_open
 from pantheon._core.name_index cimport name_index_add, name_index_find, name_index_free
 from pantheon._core.types cimport tm_tensor
 
+from pantheon.regular_file import refuse_lfs_pointer
+
 cdef enum:
     HEADER_BYTES = 24                    # magic, version, two counts
     KV_MIN = 13                          # 8 + 0 key, 4 type, 1 value
@@ -210,8 +212,7 @@ cdef int read_header(gguf_shard *s, byte_cursor *c, uint64_t *n_kv, uint64_t *n_
     if start[:4] != b"GGUF"[:len(start)] or not start:
         if not start:
             bad(s, 0, "the file is empty")
-        if start.startswith(b"version https://git-lfs"):
-            bad(s, 0, "this is a Git LFS pointer to a model, not the model: fetch it with git lfs pull")
+        refuse_lfs_pointer(start, path_of(s.map))
         bad(s, 0, f"not a GGUF file: it begins with {start[:4]!r}")
     if c.size < HEADER_BYTES:
         bad(s, c.size, f"the file ends inside the header of {HEADER_BYTES} bytes: {CUT_SHORT}")

@@ -26,6 +26,8 @@ from pantheon._core.name_index cimport (
 )
 from pantheon._core.types cimport tm_tensor
 
+from pantheon.regular_file import refuse_lfs_pointer
+
 cdef enum:
     MAX_HEADER = 32 << 20                # bytes; a model of 30000 tensors needs 4 MiB
     MAX_VALUES = 4 << 20                 # JSON values of a header or index
@@ -134,6 +136,7 @@ cdef dict read_header(const pn_mapping *m, str path, size_t *start):
     cdef uint64_t length
     if m.size < 8:
         raise ValueError(f"{path}: {m.size} bytes are no safetensors file")
+    refuse_lfs_pointer(m.data[:min(m.size, <size_t>32)], path)
     memcpy(&length, m.data, 8)
     if length > <uint64_t>MAX_HEADER:
         raise ValueError(f"{path}: the header has {length} bytes, more than {<int>MAX_HEADER}: no safetensors file")

@@ -34,6 +34,8 @@ cdef struct pn_source:                   # exactly one container is set; both ar
 
 # GIL. Shape in (out, in) order, without leading ones: for messages.
 cdef str shape_text(const tm_tensor *t)
+# GIL. Its type by name, whichever container it is of: for messages.
+cdef str type_text(const tm_tensor *t)
 # nogil.
 cdef pn_source source_gguf(const gguf_file *f) noexcept nogil
 cdef pn_source source_safetensors(const safetensors_file *f) noexcept nogil

@@ -7,10 +7,13 @@ import re
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
+from pantheon._core.ggml_types cimport ggml_type, ggml_type_info
 from pantheon._core.gguf cimport gguf_file, gguf_tensor
 from pantheon._core.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.types cimport tm_tensor
+
+from pantheon._core.safetensors import DTYPE_NAMES
 
 # GGUF part of "blk.N.PART.suffix" -> part of "layers.N.PART.suffix". An expert's number stands for "*". Parts of
 # stacked experts have no suffix in Hugging Face's models.
@@ -155,6 +158,11 @@ cdef str shape_text(const tm_tensor *t):
     while len(dims) > 1 and dims[0] == 1:
         dims.pop(0)
     return f"({', '.join(str(d) for d in dims)})"
+
+
+cdef str type_text(const tm_tensor *t):
+    cdef const ggml_type_info *info = ggml_type(t.type)
+    return (<bytes>info.name).decode() if info != NULL else DTYPE_NAMES[t.type]
 
 
 # ---- what nobody asked for -------------------------------------------------------------------------------------------

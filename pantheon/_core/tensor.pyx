@@ -14,7 +14,7 @@ from pantheon._core.kernels.table cimport (
     pn_kernels_active,
     pn_type_ops,
 )
-from pantheon._core.source cimport pn_source, shape_text, source_name, source_tensor
+from pantheon._core.source cimport pn_source, shape_text, source_name, source_tensor, type_text
 from pantheon._core.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
 
@@ -25,7 +25,7 @@ cdef const pn_type_ops *type_ops(const tm_tensor *t, str path, str name) except 
         ops = &pn_kernels_active().type[t.type]
         if ops.name != NULL and ops.dequant != NULL:
             return ops
-    raise ValueError(f"{path}: tensor {name} has type {t.type}, which this build cannot multiply")
+    raise ValueError(f"{path}: tensor {name} has type {type_text(t)}, which this build cannot multiply")
 
 
 cdef bint tensor_present(const pn_source *f, str name):

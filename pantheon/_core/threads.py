@@ -5,10 +5,7 @@ from pathlib import Path
 
 def physical_cores(cpuinfo="/proc/cpuinfo"):
     """Cores of this machine, hyper-threads counted once; None when the system does not say."""
-    try:
-        text = Path(cpuinfo).read_text()
-    except OSError:
-        return None
+    text = _text(cpuinfo)
     cores = set()
     for block in text.split("\n\n"):
         fields = dict(line.split(":", 1) for line in block.splitlines() if ":" in line)
@@ -20,12 +17,10 @@ def physical_cores(cpuinfo="/proc/cpuinfo"):
 
 def cgroup_quota(proc="/proc", root="/sys/fs/cgroup"):
     """CPUs that the tightest cgroup from the process's own up to the root allows, as a float; None without a limit."""
-    try:
-        lines = (Path(proc) / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
     tightest = None
-    for line in lines:
+    for line in _text(Path(proc) / "self/cgroup").splitlines():
+        if line.count(":") < 2:
+            continue
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
             base, read = Path(root), _v2_quota
@@ -43,21 +38,26 @@ def cgroup_quota(proc="/proc", root="/sys/fs/cgroup"):
     return tightest
 
 
-def _v2_quota(folder):
+def _text(path):
+    """A file of the system, "" where it cannot be read: whatever stands in it must not keep a model from loading."""
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if quota == "max" else int(quota) / int(period)
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    except (OSError, ValueError):        # ValueError: a path with a NUL
+        return ""
+
+
+def _v2_quota(folder):
+    return _quota(*[*_text(folder / "cpu.max").split(), "", ""][:2])
 
 
 def _v1_quota(folder):
-    try:
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return None
-    return None if quota < 0 else quota / period
+    return _quota(_text(folder / "cpu.cfs_quota_us").strip(), _text(folder / "cpu.cfs_period_us").strip())
+
+
+def _quota(quota, period):
+    """CPUs that quota microseconds of every period are; None for "max", -1 and anything else that is no limit."""
+    known = all(text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0 for text in (quota, period))
+    return int(quota) / int(period) if known else None
 
 
 def thread_count(affinity, quota, cores):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NoReturn
 
 from pantheon._core.bounded_json import read_json
 from pantheon.regular_file import read_regular
@@ -13,6 +14,8 @@ from pantheon.text.vocab import PREFIX, TEMPLATE_KEY
 
 _MAX_TEMPLATE_BYTES = 1 << 24
 _CONFIG = "tokenizer_config.json"
+_GENERATION = "generation_config.json"
+_MODEL = "config.json"
 _MAX_ID_DIGITS = 9
 _ID_KEYS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "sep_token": "seperator",
             "pad_token": "padding", "mask_token": "mask"}  # fmt: skip
@@ -29,8 +32,8 @@ class FolderSettings:
     def __init__(self, folder: Path):
         self.folder = folder
         self.tokenizer = self._read(_CONFIG)
-        self.generation = self._read("generation_config.json")
-        self.config = self._read("config.json")
+        self.generation = self._read(_GENERATION)
+        self.config = self._read(_MODEL)
         self._map: dict[str, Any] = {}
         self._added: dict[str, Any] = {}
         if "added_tokens_decoder" not in self.tokenizer:
@@ -41,6 +44,9 @@ class FolderSettings:
         path = self.folder / name
         return read_json(path, max_depth=64, max_items=1 << 22, max_bytes=64 << 20) if path.exists() else {}
 
+    def _refuse(self, key: str, value: Any, expected: str, file: str = _CONFIG) -> NoReturn:
+        raise ValueError(f"{self.folder / file}: key {key[:80]} is {str(value)[:80]!r}, not {expected}")
+
     def named(self, name: str) -> bool:
         """Whether a file says anything of bos_token, eos_token, ..., be it that there is none."""
         return name in self._map or name in self.tokenizer
@@ -48,7 +54,11 @@ class FolderSettings:
     def token_text(self, name: str) -> str | None:
         """Text of bos_token, eos_token, ...: a string, or an object with its content."""
         value = self._map[name] if name in self._map else self.tokenizer.get(name)
-        return _content(value)
+        text = _content(value)
+        if text is None and value is not None and name in _ID_KEYS:
+            self._refuse(name, value, "a string, or an object with a string 'content'",
+                         "special_tokens_map.json" if name in self._map else _CONFIG)
+        return text
 
     def special_tokens(self) -> dict[str, str | list[str]]:
         """Texts by the names that templates use: bos_token, eos_token, ..., additional_special_tokens (a list), and
@@ -113,22 +123,28 @@ class FolderSettings:
 
     def flag(self, name: str) -> bool | None:
         value = self.tokenizer.get(name)
-        return value if isinstance(value, bool) else None
+        if not isinstance(value, bool | None):
+            self._refuse(name, value, "true or false")
+        return value
 
     def eos_ids(self) -> list[int]:
         """Ids that end a generation, of the first file that has any."""
-        for values in (self.generation, self.config):
+        for values, file in ((self.generation, _GENERATION), (self.config, _MODEL)):
             found = values.get("eos_token_id")
             several = found if isinstance(found, list) else [found]
-            ids = [i for i in several if isinstance(i, int) and not isinstance(i, bool)]
+            ids = [i for i in several if type(i) is int]
+            if not ids and found not in (None, []):
+                self._refuse("eos_token_id", found, "an id or a list of ids", file)
             if ids:
                 return ids
         return []
 
     def bos_id(self) -> int | None:
-        for values in (self.config, self.generation):
+        for values, file in ((self.config, _MODEL), (self.generation, _GENERATION)):
             found = values.get("bos_token_id")
-            if isinstance(found, int) and not isinstance(found, bool):
+            if type(found) not in (int, NoneType):
+                self._refuse("bos_token_id", found, "an id", file)
+            if found is not None:
                 return found
         return None
 
@@ -137,10 +153,12 @@ class FolderSettings:
         additional_chat_templates. One without a name is "default"."""
         found: dict[str, str] = {}
         value = self.tokenizer.get("chat_template")
-        for entry in value if isinstance(value, list) else [{"name": "default", "template": value}]:
+        named = value if isinstance(value, list) else [] if value is None else [{"name": "default", "template": value}]
+        for entry in named:
             name, text = (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else (None, None)
-            if isinstance(name, str) and isinstance(text, str):
-                found[name] = text
+            if not isinstance(name, str) or not isinstance(text, str):
+                self._refuse("chat_template", value, "a string or a list of objects with name and template")
+            found[name] = text
         more = sorted((self.folder / "additional_chat_templates").glob("*.jinja"))
         for path in [self.folder / "chat_template.jinja", *more]:
             if path.exists():

@@ -43,7 +43,7 @@ def refused(tmp_path):
     (b"GGUF" + bytes(19), "byte 23: the file ends inside the header"),
     (b"ggjt" + bytes(100), "byte 0: not a GGUF file: it begins with b'ggjt'"),
     (b"\x80\x02", "byte 0: not a GGUF file"),
-    (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "byte 0: this is a Git LFS pointer"),
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "this is a Git LFS pointer to a file"),
     (gguf(version=0), "byte 4: GGUF version 0"),
     (gguf(version=1), "byte 4: GGUF version 1; versions 2 and 3"),
     (gguf(version=4), "byte 4: GGUF version 4"),

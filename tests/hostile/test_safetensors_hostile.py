@@ -393,9 +393,9 @@ def test_tensors_of_other_parts(tmp_path):
 
 @pytest.mark.parametrize(("name", "array", "match"), [
     ("model.norm.weight", np.zeros((8, 1), np.float32), "norm.weight has shape"),
-    ("model.norm.weight", np.zeros(8, np.int32), "norm.weight has type 26"),
-    ("model.embed_tokens.weight", np.zeros((6, 8), np.uint8), "embed_tokens.weight has type 256"),
-    ("model.layers.0.mlp.up_proj.weight", np.zeros((12, 8), np.int64), "up_proj.weight has type 27"),
+    ("model.norm.weight", np.zeros(8, np.int32), "norm.weight has type I32"),
+    ("model.embed_tokens.weight", np.zeros((6, 8), np.uint8), "embed_tokens.weight has type U8"),
+    ("model.layers.0.mlp.up_proj.weight", np.zeros((12, 8), np.int64), "up_proj.weight has type I64"),
     ("model.layers.0.mlp.up_proj.weight", np.zeros((8, 12), np.float32), r"up_proj.weight has shape \(8, 12\)"),
     ("model.layers.0.self_attn.q_proj.bias", np.zeros(7, np.float32), "q_proj.bias has shape"),
 ])

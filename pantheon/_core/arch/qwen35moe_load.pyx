@@ -115,7 +115,8 @@ cdef list hf_layer_kinds(dict config, str path, int n_layer):
     if value is None:
         interval = hf_integer(config, path, "full_attention_interval", 1, 1 << 16, 4)
         return [(i + 1) % interval != 0 for i in range(n_layer)]
-    if not isinstance(value, list) or len(value) != n_layer or set(value) - {"linear_attention", "full_attention"}:
+    if (not isinstance(value, list) or len(value) != n_layer
+            or not all([kind in ("linear_attention", "full_attention") for kind in value])):
         raise ValueError(f"{path}: key layer_types is no list of {n_layer} linear_attention and full_attention")
     return [kind == "linear_attention" for kind in value]
 

@@ -11,7 +11,7 @@ from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_Q8_0, pn_k
 from pantheon._core.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
 from pantheon._core.safetensors cimport safetensors_tensor
-from pantheon._core.source cimport shape_text
+from pantheon._core.source cimport shape_text, type_text
 from pantheon._core.tensor cimport owned_calloc, pn_matrix
 from pantheon._core.threads import default_threads
 from pantheon._core.types cimport tm_tensor
@@ -69,7 +69,8 @@ cdef class RwkvTensors:
             raise ValueError(f"{self.path}: tensor {self.full(name)} of {wanted} is missing")
         self.asked.add(self.full(name))
         if t.type not in (<int>PN_F32, <int>PN_F16, <int>PN_BF16, <int>PN_Q8_0):
-            raise ValueError(f"{self.path}: tensor {self.full(name)} holds neither F32 nor F16 nor BF16")
+            raise ValueError(f"{self.path}: tensor {self.full(name)} has type {type_text(t)}, which is neither F32 nor "
+                             "F16 nor BF16")
         return t
 
     cdef tm_tensor *find_floats(self, str name, str wanted) except NULL:
