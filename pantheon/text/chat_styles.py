@@ -37,19 +37,32 @@ MISTRAL = """\
 {%- endfor -%}
 """
 
+# The role is part of a control token, which only the template's own text can be.
 PHI3 = """\
+{%- set begin = {'system': '<|system|>\\n', 'user': '<|user|>\\n', 'assistant': '<|assistant|>\\n'} -%}
 {%- for message in messages -%}
-{{ '<|' + message.role + '|>\\n' + message.content + '<|end|>\\n' }}
+{%- if message.role not in begin -%}
+{{ raise_exception('the phi3 chat style knows the roles system, user and assistant, not ' + message.role) }}
+{%- endif -%}
+{{ begin[message.role] + message.content + '<|end|>\\n' }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- endif -%}
 """
 
-# Turns end with an empty line, so there is none within a message.
+# Turns are words: one ends with an empty line, and the next begins with a role and a colon. So there is no empty line
+# within a message, whatever ends its lines, no line in it begins like a turn, and a role is a word.
 RWKV = """\
 {%- for message in messages -%}
-{%- set text = message.content | trim | replace('\\r\\n', '\\n') -%}
-{%- set text = text | replace('\\n\\n\\n\\n', '\\n\\n') | replace('\\n\\n\\n', '\\n\\n') | replace('\\n\\n', '\\n') -%}
-{{ message.role | capitalize + ': ' + text + '\\n\\n' }}
+{%- if not message.role.isalpha() -%}
+{{ raise_exception('the rwkv chat style takes one word as a role') }}
+{%- endif -%}
+{%- set text -%}
+{%- for line in message.content.splitlines() if line | trim -%}
+{{ ' ' if line.lower().startswith(('system:', 'user:', 'assistant:', message.role.lower() + ':')) else '' }}
+{{- line + '\\n' }}
+{%- endfor -%}
+{%- endset -%}
+{{ message.role | capitalize + ': ' + text | trim + '\\n\\n' }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ 'Assistant:' }}{%- endif -%}
 """
