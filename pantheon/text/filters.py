@@ -74,8 +74,10 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
         return strings.printf(environment.budget, text(value), kwargs or args)
 
     def indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+        if not isinstance(s, str):
+            raise TypeError(f"indent: a text is needed, not {type(s).__name__}")
         space = width if isinstance(width, str) else " " * list_filters.small(width, strings.MAX_WIDTH, least=0)
-        lines = strings.METHODS["splitlines"](environment, prov.concat((text(s), "\n")))
+        lines = strings.METHODS["splitlines"](environment, prov.concat((s, "\n")))
         environment.budget.characters(len(s) + len(lines) * len(space))
         out = [prov.concat((space, ln)) if (ln or blank if n else first) else ln for n, ln in enumerate(lines)]
         return prov.join("\n", out)
