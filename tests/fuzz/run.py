@@ -85,8 +85,7 @@ class Runner:
     def read(self, limit: float | None = None):
         """The worker's next record. Ended when there will be none, or none within limit: HANG seconds unless given."""
         limit = HANG if limit is None else limit
-        began, spent = time.monotonic(), self.processor_seconds()
-        moved = began
+        spent: float | None = None
         while b"\n" not in self.rest:
             ready, _, _ = select.select([self.process.stdout], [], [], 0.25)
             if ready:
@@ -95,6 +94,8 @@ class Runner:
                     raise Ended(*self.last_words())
                 self.rest += data
                 continue
+            if spent is None:              # most cases are over before they are looked at
+                moved, spent = time.monotonic(), self.processor_seconds()
             now, used = time.monotonic(), self.processor_seconds() - spent
             # A worker that others leave no processor is not hanging: it is one that runs long, or that only waits.
             if self.state() == "R":
