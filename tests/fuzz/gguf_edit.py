@@ -121,7 +121,8 @@ def scalar(rng: random.Random, kind: int, old: bytes = b"", depth: int = 0) -> b
         count = rng.choice((0, 1, 2, 4, 32)) if inner != ARRAY else rng.choice((0, 1, 2))
         return struct.pack("<IQ", inner, count) + b"".join([scalar(rng, inner, b"", depth + 1) for _ in range(count)])
     if kind in (F32, F64):
-        number = raw.real(rng, struct.unpack("<" + FORMATS[kind], old)[0] if old else 1.0)
+        fits = len(old) == struct.calcsize(FORMATS[kind])          # not where the type was changed before
+        number = raw.real(rng, struct.unpack("<" + FORMATS[kind], old)[0] if fits else 1.0)
         return raw.f32(number) if kind == F32 else struct.pack("<d", number)
     bits = BITS.get(kind, 32)
     before = int.from_bytes(old[:8], "little")
