@@ -17,17 +17,18 @@ from usage import model_options, run_model
 
 
 @functools.cache
-def rwkv_parts() -> tuple[list[dict[str, bytes]], list[gguf_edit.File]]:
-    return list(seeds.rwkv_folders().values()), [gguf_edit.parse(data) for data in seeds.rwkv_ggufs().values()]
+def _rwkv_parts() -> tuple[list[dict[str, bytes]], list[gguf_edit.File], list[gguf_edit.Key], list[bytes]]:
+    """Folders; GGUF files, their keys, and the names of their tensors."""
+    ggufs = [gguf_edit.parse(data) for data in seeds.rwkv_ggufs().values()]
+    return list(seeds.rwkv_folders().values()), ggufs, all_keys(ggufs), all_names(ggufs)
 
 
 def make_rwkv(rng: random.Random) -> Case:
-    folders, ggufs = rwkv_parts()
+    folders, ggufs, keys, tensors = _rwkv_parts()
     options = model_options(rng) | {"quantize": rng.random() < 0.3, "keep": rng.choice((None, None, "1", "3", "0.5"))}
     options["text"] = rng.random() < 0.6
     if rng.random() < 0.4:
-        keys = all_keys(ggufs)
-        return Case({"m.gguf": gguf_edit.mutated(rng, rng.choice(ggufs), ggufs, keys, all_names(ggufs))}, options)
+        return Case({"m.gguf": gguf_edit.mutated(rng, rng.choice(ggufs), ggufs, keys, tensors)}, options)
     files: dict[str, bytes | Special] = dict(rng.choice(folders))
     names = sorted(json.loads(_header(files["model.safetensors"])))
     for _ in range(rng.choice((1, 1, 2))):

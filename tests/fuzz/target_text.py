@@ -22,9 +22,15 @@ from pantheon.text.hf import load_tokenizer
 
 
 @functools.cache
-def _tokenizer_parts() -> tuple[list[gguf_edit.File], list[dict[str, bytes]], dict[str, bytes], list]:
-    """GGUF files, folders with tokenizer.json, and a folder without a tokenizer and the tokenizer.model for it."""
+def _vocabularies() -> tuple[list[gguf_edit.File], list[gguf_edit.Key]]:
+    """GGUF files and their keys."""
     ggufs = [gguf_edit.parse(data) for data in seeds.vocabulary_ggufs().values()]
+    return ggufs, all_keys(ggufs)
+
+
+@functools.cache
+def _tokenizer_folders() -> tuple[list[dict[str, bytes]], dict[str, bytes], list]:
+    """Folders with tokenizer.json, and a folder without a tokenizer and the tokenizer.model for it."""
     folder = next(iter(seeds.folders("convert").values()))
     byte_level = {name: folder[name] for name in sorted(folder) if name.endswith((".json", ".jinja"))}
     small = {name: content for name, content in byte_level.items() if name != "tokenizer.json"} | {
@@ -32,16 +38,16 @@ def _tokenizer_parts() -> tuple[list[gguf_edit.File], list[dict[str, bytes]], di
                                  b' "chat_template": "{{ messages[0].content }}", "added_tokens_decoder":'
                                  b' {"1": {"content": "<s>", "special": true}, "300": {"content": "<x>"}}}'}
     jsons = [byte_level, *(small | {"tokenizer.json": seeds.spm_json(metaspace)} for metaspace in (False, True))]
-    return ggufs, jsons, small, seeds.spm_model()
+    return jsons, small, seeds.spm_model()
 
 
 def make_tokenizers(rng: random.Random) -> Case:
-    ggufs, jsons, small, spm = _tokenizer_parts()
+    ggufs, keys = _vocabularies()
+    jsons, small, spm = _tokenizer_folders()
     options = {"salt": rng.random(), "extra": rng.choice((0, 0, 0, 7, 1000, -3))}
     kind = rng.randrange(10)
     if kind < 4:
-        return Case({"m.gguf": gguf_edit.mutated(rng, rng.choice(ggufs), ggufs, all_keys(ggufs), [b"t"], on_keys=1.0)},
-                    options)
+        return Case({"m.gguf": gguf_edit.mutated(rng, rng.choice(ggufs), ggufs, keys, [b"t"], on_keys=1.0)}, options)
     files: dict[str, bytes | Special]
     if kind < 8:
         files = dict(rng.choice(jsons))
