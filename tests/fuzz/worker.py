@@ -125,18 +125,18 @@ def show(worker: Worker, number: int | None) -> int:
     if number is not None:
         case = worker.case(number)
         cases.write(case, worker.folder)
-        (worker.folder / "OPTIONS").write_text(json.dumps(case.options))
         options = case.options
     else:
         options = json.loads((worker.folder / "OPTIONS").read_text())
-    (worker.folder / "OPTIONS").unlink()
+        (worker.folder / "OPTIONS").unlink()
     try:
         worker.target.run(worker.folder, options)
         print("ran to its end")
-    except (Refused, Undocumented, Violation):
+    except Exception:
         traceback.print_exc()
+    finally:
+        (worker.folder / "OPTIONS").write_text(json.dumps(options))
     print(f"{peak_memory() >> 20} MB at the most")
-    (worker.folder / "OPTIONS").write_text(json.dumps(options))
     return 0
 
 
