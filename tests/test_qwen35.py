@@ -93,14 +93,15 @@ def test_restoring_an_earlier_checkpoint_ends_the_later_ones(model):
             state.restore(early)
 
 
-def test_checkpoints_outlive_their_state(model):
+def test_checkpoints_end_with_their_state(model):
     state = model.new_state()
     model.prefill(TOKENS[:5], state)
     checkpoint = state.checkpoint()
+    assert checkpoint.valid and checkpoint.nbytes > 0
     state.close()
+    assert not checkpoint.valid and checkpoint.nbytes == 0
     with model.new_state() as other, pytest.raises(ValueError, match="another state"):
         other.restore(checkpoint)
-    assert checkpoint.nbytes > 0
 
 
 def test_an_interrupted_prefill_is_refused_until_reset_or_restore():
