@@ -6,22 +6,39 @@
         for chunk in model.generate("The capital of France is", max_tokens=16):
             print(chunk.text, end="")
 """
+import importlib
 
-from pantheon._core import logging_bridge
-from pantheon._core.binding import Checkpoint, State
-from pantheon._core.kernels.table import cpu_info
-from pantheon._core.sampler import sample
-from pantheon._core.sampling_params import SamplingParams
-from pantheon._version import __version__
-from pantheon.admission import Cost, Reservation, Verdict
-from pantheon.config import Config
-from pantheon.errors import AdmissionError, BusyError, ContextFullError, PantheonError
-from pantheon.generate import Chunk, Generation
-from pantheon.model import Model, load
+from pantheon._version import __version__ as __version__
 
-__all__ = [
-    "AdmissionError", "BusyError", "Checkpoint", "Chunk", "Config", "ContextFullError", "Cost", "Generation", "Model",
-    "PantheonError", "Reservation", "SamplingParams", "State", "Verdict", "__version__", "cpu_info", "load", "sample",
-]
+# Module -> what it gives this package; __init__.pyi is the same for type checkers. The engine is imported when the
+# first of these names is used: the command line needs neither it nor numpy to show its help, and can say in one line
+# why an import fails.
+_API = {
+    "_core.binding": ("Checkpoint", "State"),
+    "_core.kernels.table": ("cpu_info",),
+    "_core.sampler": ("sample",),
+    "_core.sampling_params": ("SamplingParams",),
+    "admission": ("Cost", "Reservation", "Verdict"),
+    "config": ("Config",),
+    "errors": ("AdmissionError", "BusyError", "ContextFullError", "PantheonError"),
+    "generate": ("Chunk", "Generation"),
+    "model": ("Model", "load"),
+    "prefix_cache": (),
+    "text": (),
+}
 
-logging_bridge.install()
+__all__ = sorted(["__version__", *(name for names in _API.values() for name in names)])
+
+
+def __getattr__(name: str) -> object:
+    if name in _API:
+        return importlib.import_module(f"pantheon.{name}")
+    for module, names in _API.items():
+        if name in names:
+            globals()[name] = value = getattr(importlib.import_module(f"pantheon.{module}"), name)
+            return value
+    raise AttributeError(f"module 'pantheon' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

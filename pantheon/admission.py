@@ -131,7 +131,10 @@ def _reclaim(rung: int, wanted: int) -> int:
 def start_memwatch() -> None:
     """Starts memwatch, as pantheon.load does. PANTHEON_MEMWATCH=0 leaves it off; PANTHEON_MEMORY_LIMIT bounds what this
     process may take: bytes, or with a suffix K, M, G or T of powers of 1024."""
-    if not memwatch.running() and os.environ.get("PANTHEON_MEMWATCH") != "0":
+    wanted = os.environ.get("PANTHEON_MEMWATCH") or "1"
+    if wanted not in ("0", "1"):
+        raise ValueError(f"PANTHEON_MEMWATCH is {wanted!r}, not 0 or 1")
+    if wanted == "1" and not memwatch.running():
         memwatch.start()
 
 

@@ -15,6 +15,7 @@ from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.cursor cimport byte_cursor, cursor_string
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
+from pantheon._core.kernels.table cimport pn_kernels_check
 from pantheon._core.mapping cimport pn_mapping_set_room
 from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
@@ -261,6 +262,7 @@ pn_mapping_set_room(room_for_files)
 
 cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int *dies, int n_dies) except NULL:
     cdef pn_model *model
+    pn_kernels_check()
     require(path, "path")
     model = <pn_model *>calloc(1, sizeof(pn_model))
     if model == NULL:

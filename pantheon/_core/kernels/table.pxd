@@ -133,5 +133,8 @@ cdef extern from "kernels.h" nogil:
 # nogil: the table in force, the highest level that this machine runs or the one that PANTHEON_CPU named. Never NULL.
 cdef const pn_kernels *pn_kernels_active() noexcept nogil
 
+# GIL: 0, or ValueError when PANTHEON_CPU names a level that this machine cannot run. Whoever loads a model asks first.
+cdef int pn_kernels_check() except -1
+
 # GIL: the table of one level, for tests that compare levels. ValueError: this build or machine does not have it.
 cdef const pn_kernels *pn_kernels_level(str level) except NULL

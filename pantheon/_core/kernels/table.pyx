@@ -1,7 +1,8 @@
 """The kernel table in force, and a view of every level for tests.
 
 The level is chosen once, at import: the highest one that the processor and the system support, or the one named by the
-environment variable PANTHEON_CPU. An unknown or unsupported name is an error at import, never a silent fallback.
+environment variable PANTHEON_CPU. An unknown or unsupported name there is an error of everything that would compute,
+loading a model first of all: not of the import, which asking for help or for the version needs too.
 """
 import os
 
@@ -26,10 +27,16 @@ cdef extern from "cpu.h" nogil:
     uint32_t pn_cpu_features()
     const char *pn_cpu_feature_name(int i)
 
-cdef const pn_kernels *_active = NULL
+cdef const pn_kernels *_active = pn_kernels_best()
+cdef str _refused = None                 # why the level that PANTHEON_CPU names is not in force
 
 cdef const pn_kernels *pn_kernels_active() noexcept nogil:
     return _active
+
+cdef int pn_kernels_check() except -1:
+    if _refused is not None:
+        raise ValueError(_refused)
+    return 0
 
 cdef const pn_kernels *pn_kernels_level(str level) except NULL:
     cdef bytes name = level.encode()
@@ -65,7 +72,9 @@ def cpu_info():
 
     Returns a dict: ``level`` in force, ``levels_supported`` and ``levels_built`` (lowest first), ``features`` of the
     processor that its system supports, and ``types``, a dict from weight type to the level its products come from.
+    ValueError: PANTHEON_CPU names a level that this machine cannot run.
     """
+    pn_kernels_check()
     cdef uint32_t features = pn_cpu_features()
     cdef int i
     types = {}
@@ -188,15 +197,14 @@ def _exact(array, dtype, n):
 
 
 def _choose():
-    global _active
+    global _active, _refused
     pinned = os.environ.get("PANTHEON_CPU", "")
     if not pinned:
-        _active = pn_kernels_best()
         return
     try:
         _active = pn_kernels_level(pinned)
     except ValueError:
-        raise ValueError(f"PANTHEON_CPU={pinned}: this machine can run {', '.join(levels_supported())}") from None
+        _refused = f"PANTHEON_CPU={pinned}: this machine can run {', '.join(levels_supported())}"
 
 
 _choose()
