@@ -5,12 +5,16 @@ own. Token ids are fed directly and drawn from a fixed seed; every figure is the
 warm-up.
 """
 import math
+import os
 import random
+import re
 import resource
+import signal
+import threading
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
 from statistics import median
 from time import perf_counter
 from typing import NamedTuple
@@ -23,9 +27,11 @@ from pantheon._core.threads import default_threads
 READ_PROBE_BYTES = 1 << 30          # far more than caches hold, where memory allows
 BATCH_PROMPT = 32                   # tokens in each state of a batch before it is timed
 
-# Names in GGUF files; the latter ones are RWKV's own.
-EMBEDDINGS = ("token_embd.weight", "emb.weight", "rwkv.emb.weight")
-HEADS = ("output.weight", "head.weight", "rwkv.head.weight")
+# Names in GGUF files, RWKV's own, and in folders of Hugging Face models.
+EMBEDDING = re.compile(r"token_embd\.weight|(rwkv\.)?emb\.weight|(.*\.)?embed_tokens\.weight")
+HEAD = re.compile(r"output\.weight|(rwkv\.)?head\.weight|(.*\.)?lm_head\.weight")
+EXPERTS = re.compile(r".*(_exps|\.experts)\.")
+UNREAD = re.compile(r"mtp\.|(.*\.)?(visual|vision_tower|multi_modal_projector)\.")    # drafting block, eyes
 
 # Kinds of work of a decode step: key -> what it is for a reader. The first two are what a step is for.
 BREAKDOWN = {
@@ -47,6 +53,7 @@ class Job(NamedTuple):
     threads: int | None = None      # None: as many as load() takes
     repeats: int = 5
     batches: tuple[int, ...] = ()   # sizes of forward_batch
+    vocab_path: str | None = None   # as for load()
 
 
 class Active(NamedTuple):
@@ -58,25 +65,26 @@ class Active(NamedTuple):
 
 
 def active(tensors: Iterable, n_experts: int, n_experts_used: int) -> Active:
-    """Counts over the tensors of a GGUF directory, each with name, shape (slowest dimension first) and nbytes.
+    """Counts over the tensors of a file, each with name, type, shape (slowest dimension first) and nbytes.
 
     Of the token embedding one row is read, and all of it where it is the LM head too.
     """
-    tensors = list(tensors)
-    tied = all(t.name not in HEADS for t in tensors)
-    nbytes = layers = head = 0
+    tensors = [t for t in tensors if not UNREAD.match(t.name)]
+    tied = not any(HEAD.fullmatch(t.name) for t in tensors)
+    nbytes = layers = head = 0.0
     for t in tensors:
-        share = n_experts_used / n_experts if n_experts and "_exps." in t.name else 1
-        elements = math.prod(t.shape)
-        if t.name in EMBEDDINGS and not tied:
+        share = n_experts_used / n_experts if n_experts and EXPERTS.match(t.name) else 1
+        elements = math.prod(t.shape) * (4 if t.type == "U8" else 1)      # bytes hold four ternary weights each
+        embedding = EMBEDDING.fullmatch(t.name)
+        if embedding and not tied:
             nbytes += t.nbytes // t.shape[0]
             continue
-        nbytes += round(t.nbytes * share)
-        if t.name in EMBEDDINGS or t.name in HEADS:
+        nbytes += t.nbytes * share
+        if embedding or HEAD.fullmatch(t.name):
             head += elements
         elif len(t.shape) > 1:
-            layers += round(elements * share)
-    return Active(nbytes, layers, head)
+            layers += elements * share
+    return Active(round(nbytes), round(layers), head)
 
 
 def active_bytes(model: "pantheon.Model") -> int:
@@ -85,9 +93,44 @@ def active_bytes(model: "pantheon.Model") -> int:
 
 
 def measure_apart(job: Job) -> dict:
-    """measure() in a fresh process, so that peak memory is the model's. Errors are those of measure()."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(measure, job).result()
+    """measure() in a fresh process, so that peak memory is the model's. Errors are those of measure(), RuntimeError
+    when the process was ended; it ends with the caller, whatever ends that."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_measuring_process, args=(job, theirs), daemon=True)
+    # A terminal sends Ctrl-C to both processes: it is for the caller. What is blocked here stays blocked in the child.
+    # The tracker of multiprocessing comes first: starting it unblocks.
+    resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    theirs.close()
+    try:
+        result, error = ours.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"the measuring process ended with status {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+    if error is not None:
+        raise error
+    return result
+
+
+def _measuring_process(job: Job, answer: Connection) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        answer.send((measure(job), None))
+    except Exception as e:
+        answer.send((None, e))
+
+
+def _end_with_parent() -> None:
+    parent_process().join()
+    os._exit(1)
 
 
 def measure(job: Job) -> dict:
@@ -97,16 +140,16 @@ def measure(job: Job) -> dict:
     ValueError where the context has no room for the job.
     """
     threads = job.threads or default_threads()
-    load_s = [_load_seconds(job.path, threads)]
+    load_s = [_load_seconds(job, threads)]
     with ExitStack() as stack:
-        model = stack.enter_context(pantheon.load(job.path, threads=threads))
+        model = stack.enter_context(pantheon.load(job.path, vocab_path=job.vocab_path, threads=threads))
         _check(job, model)
         state = stack.enter_context(model.new_state(n_ctx=job.n_prompt + job.n_decode))
         prompt, following = _tokens(model.n_vocab, job.n_prompt), _tokens(model.n_vocab, job.n_decode)
         _prefill(model, state, prompt)
         _decode(model, state, following)
         peak_rss = peak_rss_bytes()
-        load_s += [_load_seconds(job.path, threads) for _ in range(job.repeats - 1)]
+        load_s += [_load_seconds(job, threads) for _ in range(job.repeats - 1)]
         counts = _active_of(model)
         result = {
             "model": model.path, "arch": model.arch, "level": pantheon.cpu_info()["level"], "threads": threads,
@@ -133,13 +176,18 @@ def peak_rss_bytes() -> int:
 
 
 def _active_of(model: "pantheon.Model") -> Active:
-    return active(model.gguf().tensors, model.config["n_experts"], model.config["n_experts_used"])
+    with model.gguf() if model.container == "gguf" else model.safetensors() as file:
+        return active(file.tensors, model.config["n_experts"], model.config["n_experts_used"])
 
 
 def _check(job: Job, model: "pantheon.Model") -> None:
     longest = max(job.n_prompt, BATCH_PROMPT if job.batches else 0) + job.n_decode
     if longest > model.n_ctx_train:
         raise ValueError(f"{longest} positions are more than the model's context of {model.n_ctx_train}")
+    need = max(job.batches, default=0) * model.cost(BATCH_PROMPT + job.n_decode).total
+    have = model.admit(job.n_prompt, job.n_decode).have_bytes
+    if need > have > 0:
+        raise ValueError(f"a batch of {max(job.batches)} takes {need} bytes, and {have} can be had")
 
 
 def _tokens(n_vocab: int, n: int) -> list[int]:
@@ -148,9 +196,9 @@ def _tokens(n_vocab: int, n: int) -> list[int]:
     return [rng.randrange(min(1000, n_vocab // 2), n_vocab) for _ in range(n)]
 
 
-def _load_seconds(path: str, threads: int) -> float:
+def _load_seconds(job: Job, threads: int) -> float:
     start = perf_counter()
-    model = pantheon.load(path, threads=threads)
+    model = pantheon.load(job.path, vocab_path=job.vocab_path, threads=threads)
     seconds = perf_counter() - start
     model.close()
     return seconds
@@ -245,9 +293,10 @@ def _batch(model: "pantheon.Model", n: int, job: Job) -> float:
         states = [stack.enter_context(model.new_state(n_ctx=BATCH_PROMPT + job.n_decode)) for _ in range(n)]
         for state in states:
             model.prefill(prompt, state)
+        begins = [state.checkpoint() for state in states]
         for repeat in range(job.repeats + 1):
-            for state in states:
-                state.truncate(BATCH_PROMPT)
+            for state, begin in zip(states, begins, strict=True):
+                state.restore(begin)
             start = perf_counter()
             for token in following:
                 if n == 1:

@@ -1,15 +1,22 @@
 """pantheon.bench: what it counts, and that its parts add up. No test asserts a time."""
 import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
 from collections import namedtuple
 
 import pytest
+import rwkv_models
+from conftest import TINY
 
 import pantheon
 from pantheon import bench
 from pantheon._core import phases
 from pantheon._core.kernels import probes, table
 
-T = namedtuple("T", "name shape nbytes")
+T = namedtuple("T", "name shape nbytes type", defaults=["F32"])
 
 
 def test_active_counts_one_row_of_an_embedding_that_is_not_the_head():
@@ -22,6 +29,18 @@ def test_active_knows_the_names_of_rwkv():
     counts = bench.active([T("rwkv.emb.weight", (100, 8), 3200), T("rwkv.head.weight", (100, 8), 1600),
                            T("rwkv.blocks.0.att.key.weight", (8, 8), 256)], 0, 0)
     assert counts == (32 + 1600 + 256, 64, 800)
+
+
+def test_active_knows_the_names_of_hugging_face():
+    counts = bench.active([
+        T("model.language_model.embed_tokens.weight", (10, 8), 160), T("lm_head.weight", (10, 8), 160),
+        T("model.language_model.layers.0.mlp.gate.weight", (4, 8), 64),
+        T("model.language_model.layers.0.mlp.experts.2.up_proj.weight", (6, 8), 96),
+        T("model.language_model.layers.0.mlp.experts.gate_up_proj", (4, 12, 8), 768),
+        T("model.language_model.layers.0.mlp.shared_expert.up_proj.weight", (6, 8), 96),
+        T("model.language_model.layers.0.self_attn.o_proj.weight", (2, 8), 16, "U8"),
+        T("model.visual.patch_embed.weight", (100, 8), 1600), T("mtp.fc.weight", (100, 8), 1600)], 4, 1)
+    assert counts == (16 + 160 + 64 + 24 + 192 + 96 + 16, 32 + 12 + 96 + 48 + 64, 80)
 
 
 def test_active_counts_a_tied_embedding_whole():
@@ -73,7 +92,47 @@ def test_measure(llama):
     assert math.isclose(result["decode_read_bytes_per_s"] * result["decode_s"], 3 * result["active_bytes"])
 
 
+@pytest.mark.parametrize("folder", ["llama-sharded", "qwen35-moe", "ternary-llama"])
+def test_measure_of_a_folder(folder):
+    """Safetensors, with experts and with recurrent layers, several sequences too."""
+    result = bench.measure(bench.Job(str(TINY.parent / "hf" / folder), n_prompt=9, n_decode=2, repeats=1, batches=(2,)))
+    assert result["active_bytes"] > 0 and result["decode_tokens_per_s"] > 0
+    assert set(result["batch_per_s"]) == {"2"}
+
+
+def test_measure_of_rwkv(tmp_path):
+    rwkv_models.write(rwkv_models.RECIPES["rwkv7"], tmp_path / "m.safetensors")
+    (tmp_path / "vocab.txt").write_text("1 'a' 1\n")
+    job = bench.Job(str(tmp_path / "m.safetensors"), n_prompt=9, n_decode=2, repeats=1, batches=(2,),
+                    vocab_path=str(tmp_path / "vocab.txt"))
+    assert bench.measure(job)["prefill_tokens_per_s"] > 0
+    with pytest.raises(OSError, match="no-such"):
+        bench.measure(job._replace(vocab_path="no-such"))
+
+
+def test_the_measuring_process_ends_with_the_measurement(llama, monkeypatch):
+    """Ended from outside, and when the caller is interrupted."""
+    job = bench.Job(str(llama), n_prompt=8, n_decode=8, repeats=1 << 30)
+
+    def soon(action):
+        def act():
+            while not (children := multiprocessing.active_children()):
+                time.sleep(0.01)
+            action(children[0].pid)
+        threading.Thread(target=act).start()
+
+    soon(lambda pid: os.kill(pid, signal.SIGKILL))
+    with pytest.raises(RuntimeError, match="ended with status -9"):
+        bench.measure_apart(job)
+    soon(lambda pid: (os.kill(pid, signal.SIGINT), os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure_apart(job)
+    assert multiprocessing.active_children() == []
+
+
 def test_measure_names_what_does_not_fit(llama):
+    with pytest.raises(ValueError, match="a batch of 1000000000 takes"):
+        bench.measure(bench.Job(str(llama), n_prompt=4, n_decode=4, batches=(10**9,)))
     with pytest.raises(ValueError, match="positions are more than the model's context"):
         bench.measure(bench.Job(str(llama), n_prompt=1 << 20))
     with pytest.raises(OSError, match="no-such"):
