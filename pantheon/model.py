@@ -100,7 +100,7 @@ class Model(ModelBase):
             if self.container == "gguf":
                 return WorldTokenizer.from_gguf(self.metadata, self.n_vocab, self.path)
             if self.vocab_path is None:
-                raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path")
+                raise ValueError(f"{self.path}: there is no tokenizer in it; load it with vocab_path (--vocab FILE)")
             return WorldTokenizer.from_file(self.vocab_path, self.n_vocab)
         with whole_imports:
             from pantheon.text.hf import load_gguf_tokenizer, load_tokenizer

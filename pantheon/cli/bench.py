@@ -9,13 +9,12 @@ SUMMARY = "measure a model: load, prefill, decode, memory, batches, where a step
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL",
-                        help="a GGUF file or a known name (default: the default model, fetched on first use)")
+    options.add_model_arguments(parser)
     parser.add_argument("-p", "--prompt-tokens", type=options.count, default=512, metavar="N",
                         help="tokens of the prefill (default: %(default)s)")
     parser.add_argument("-n", "--decode-tokens", type=options.count, default=64, metavar="N",
                         help="single tokens after it (default: %(default)s)")
-    parser.add_argument("-t", "--threads", type=options.count, metavar="N",
+    parser.add_argument("-t", "--threads", type=options.threads, metavar="N",
                         help="threads (default: see `pantheon doctor`)")
     parser.add_argument("-r", "--repeats", type=options.count, default=5, metavar="N",
                         help="repeats after a warm-up; medians are shown (default: %(default)s)")
@@ -30,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
 
     batches = (1, *(n for n in args.batch if n != 1)) if args.batch else ()
     result = bench.measure_apart(bench.Job(str(path), args.prompt_tokens, args.decode_tokens, args.threads,
-                                           args.repeats, batches))
+                                           args.repeats, batches, args.vocab))
     if args.json:
-        print(json.dumps(result, indent=2))
+        terminal.line(json.dumps(result, indent=2))
         return 0
     terminal.title(f"{result['model']}: {result['arch']}, level {result['level']}, {result['threads']} threads, "
                    f"median of {result['repeats']}")

@@ -2,10 +2,11 @@
 import argparse
 import re
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from pantheon.cli import options, terminal
+from pantheon.cli import options, streams, terminal
 from pantheon.cli.errors import UsageError
 from pantheon.errors import AdmissionError
 
@@ -24,9 +25,7 @@ Ctrl-C stops an answer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL",
-                        help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
-                             "model, fetched on first use)")
+    options.add_model_arguments(parser)
     options.add_template_arguments(parser)
     options.add_generation_arguments(parser, MAX_TOKENS)
     options.add_sampling_arguments(parser)
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from pantheon.cli.prompt import PromptEncoder
     from pantheon.cli.session import Session
 
-    with options.load(args.model, args.threads) as model:
+    with options.load(args.model, args.vocab, args.threads) as model:
         encoder = PromptEncoder(model, options.template_arguments(args))
         if not encoder.has_template:
             raise UsageError(f"{model.path} has no chat template; `pantheon run --raw` continues a text")
@@ -88,24 +87,9 @@ class Conversation:
 
 
 def _converse(conversation: Conversation) -> None:
-    """Reads turns until the end of the input."""
-    interactive = sys.stdin.isatty()
-    if interactive:
-        import contextlib
-
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  (line editing and history for input())
-        terminal.note("/help lists the commands")
-    while True:
-        try:
-            line = input("> " if interactive and sys.stdout.isatty() else "").strip()
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            if not interactive:
-                raise
-            terminal.note("\n/exit or Ctrl-D leaves")
-            continue
+    """Takes turns until the end of the input."""
+    for line in _typed_lines() if streams.is_terminal() else iter(streams.read_line, None):
+        line = line.strip()
         if re.fullmatch(r"/[a-z]+", line):
             if not _command(line, conversation):
                 return
@@ -115,6 +99,26 @@ def _converse(conversation: Conversation) -> None:
             except (AdmissionError, UsageError) as e:
                 # The turn was refused and left no trace; the conversation goes on, with /reset for instance.
                 terminal.note(f"error: {e}")
+
+
+def _typed_lines() -> Iterator[str]:
+    """Lines from a terminal until Ctrl-D."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  (line editing and history for input())
+    terminal.note("/help lists the commands")
+    prompt = "> " if sys.stdout.isatty() else ""
+    while True:
+        try:
+            line = streams.typed_line(prompt)
+        except KeyboardInterrupt:
+            terminal.note("\n/exit or Ctrl-D leaves")
+        except UsageError as e:
+            terminal.note(f"error: {e}")
+        else:
+            if line is None:
+                terminal.note("")       # what follows does not stand behind the prompt
+                return
+            yield line
 
 
 def _command(line: str, conversation: Conversation) -> bool:

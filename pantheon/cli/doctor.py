@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     report = collect()
     if args.json:
-        print(json.dumps(report, indent=2))
+        terminal.line(json.dumps(report, indent=2))
         return 0
     del report["processor"]["types"]    # all of them: for programs; slower_types is what a reader looks for
     for section, facts in report.items():

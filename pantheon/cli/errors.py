@@ -7,6 +7,7 @@ class UsageError(Exception):
 
 # What no input and no circumstance should lead to.
 _DEFECTS = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError)
+_LONGEST = 1000                          # characters
 
 
 def describe(error: BaseException) -> str:
@@ -16,6 +17,8 @@ def describe(error: BaseException) -> str:
     else:
         text = str(error)
     text = printable(" ".join(text.split()))
+    if len(text) > _LONGEST:            # names of files and tensors can be of any length
+        text = f"{text[:_LONGEST // 2]} ... {text[-_LONGEST // 2:]}"
     if not text:
         return "out of memory" if isinstance(error, MemoryError) else type(error).__name__
     if isinstance(error, _DEFECTS):

@@ -15,9 +15,7 @@ SUMMARY = "show a model's configuration, its tensors by type and the memory it n
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL",
-                        help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
-                             "model, fetched on first use)")
+    options.add_model_arguments(parser)
     parser.add_argument("--ctx", type=options.count, action="append", metavar="N",
                         help="context to state the memory for; may be given several times (default: the model's, at "
                              "most 4096)")
@@ -27,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with options.load(args.model, None) as model:
+    with options.load(args.model, args.vocab) as model:
         report = collect(model, args.ctx or [None], args.kv or options.KV_TYPES)
     if args.json:
-        print(json.dumps(report, indent=2))
+        terminal.line(json.dumps(report, indent=2))
     else:
         _print(report)
     return 0

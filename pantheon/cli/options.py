@@ -1,14 +1,14 @@
 """Arguments that several commands share, and what they become: a loaded model, a state, sampling parameters."""
 import argparse
 import json
-import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pantheon import hub
-from pantheon.cli import terminal
+from pantheon.cli import streams, terminal
 from pantheon.cli.errors import UsageError
 from pantheon.regular_file import read_regular
 
@@ -31,31 +31,73 @@ class ArgumentParser(argparse.ArgumentParser):
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        value = int(text)
+def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+    """The type of an option that takes a whole number in low..high; the default high is the largest int of C."""
+    def whole_number(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not a whole number")
+        # A number of thousands of digits is out of range without being converted: Python refuses to.
+        value = int(text) if len(text) < 100 else high + 1
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text} is not in {low}..{high}")
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not in {low}..{high}")
         return value
 
-    return integer
+    return whole_number
 
 
-def _real(low: float, high: float = math.inf) -> Callable[[str], float]:
+def real(low: float, high: float = 3.4e38) -> Callable[[str], float]:
+    """The type of an option that takes a number in low..high; the default high is what the engine's floats hold."""
     def number(text: str) -> float:
-        value = float(text)
-        if not (math.isfinite(value) and low <= value <= high):
-            raise argparse.ArgumentTypeError(f"{text} is not " + (f"at least {low}" if high == math.inf
-                                                                  else f"in {low}..{high}"))
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not a number") from None
+        if not low <= value <= high:    # nan is nowhere
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not in {low:g}..{high:g}")
         return value
 
     return number
 
 
-count = _integer(1)
+def _shown(text: str) -> str:
+    """text, quoted where it would not be seen for what it is, and shortened."""
+    text = text if len(text) <= 40 else f"{text[:40]}..."
+    return text if re.fullmatch(r"[!-~]+", text) else repr(text)
+
+
+def text(value: str) -> str:
+    """The type of an option that takes a text."""
+    try:
+        return streams.valid(value, "the text")
+    except UsageError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
+
+
+def some_text(value: str) -> str:
+    """The type of an option that takes a text with something in it."""
+    if not value:
+        raise argparse.ArgumentTypeError("the text is empty")
+    return text(value)
+
+
+count = integer(1)
+threads = integer(1, 256)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
+
+
+MODEL = ("a GGUF file, the folder of a Hugging Face model, a safetensors file of RWKV-X with --vocab, or a known name "
+         "(default: the default model, fetched on first use)")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=MODEL)
+    add_vocab_argument(parser)
+
+
+def add_vocab_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vocab", metavar="FILE", help="the World vocabulary of an RWKV-X model in safetensors")
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,14 +105,14 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ctx", type=count, metavar="N",
                        help="positions of the context (default: the model's, at most 4096)")
     group.add_argument("--kv", choices=KV_TYPES, help="type of the key/value cache (default: f16; q4_0 for qwen35moe)")
-    group.add_argument("-t", "--threads", type=count, metavar="N", help="threads (default: see `pantheon doctor`)")
+    group.add_argument("-t", "--threads", type=threads, metavar="N", help="threads (default: see `pantheon doctor`)")
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     group = parser.add_argument_group("generation")
     group.add_argument("-n", "--max-tokens", type=count, default=max_tokens, metavar="N",
                        help="longest answer, in tokens (default: %(default)s)")
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT",
+    group.add_argument("--stop", action="append", type=some_text, default=[], metavar="TEXT",
                        help="end the answer before this text; may be given several times")
     group.add_argument("-q", "--quiet", action="store_true", help="no line of statistics on stderr")
 
@@ -85,10 +127,10 @@ def _json(text: str, where: str) -> Any:
         raise argparse.ArgumentTypeError(f"{where}: not JSON: {e}"[:500]) from None
 
 
-def _template_arg(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
+def _template_arg(argument: str) -> tuple[str, Any]:
+    name, equals, value = text(argument).partition("=")
     if not (equals and name.isidentifier()):
-        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not NAME=JSON")
+        raise argparse.ArgumentTypeError(f"{argument[:100]!r} is not NAME=JSON")
     return name, _json(value, f"{name} (a text needs quotes: {name}='\"...\"')")
 
 
@@ -104,8 +146,9 @@ def _json_list(path: str) -> list[Any]:
 
 def add_template_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("chat template")
-    group.add_argument("--system", metavar="TEXT", help="system message")
-    group.add_argument("--answer-start", metavar="TEXT", help="what the answer begins with; the model goes on there")
+    group.add_argument("--system", type=text, metavar="TEXT", help="system message")
+    group.add_argument("--answer-start", type=text, metavar="TEXT",
+                       help="what the answer begins with; the model goes on there")
     group.add_argument("--tools", type=_json_list, metavar="FILE", help="JSON list of the tools the model may call")
     group.add_argument("--documents", type=_json_list, metavar="FILE", help="JSON list of documents to answer from")
     group.add_argument("--template-arg", type=_template_arg, action="append", default=[], metavar="NAME=JSON",
@@ -115,24 +158,24 @@ def add_template_arguments(parser: argparse.ArgumentParser) -> None:
 # (option, argument of SamplingParams, type, help). Any option of _DRAWING makes the run draw at random, with the
 # defaults of SamplingParams for options that are not given; without one the most likely token is taken.
 _DRAWING = (
-    ("--temp", "temperature", _real(0), "temperature; 0 takes the most likely token (0.8)"),
-    ("--top-k", "top_k", _integer(0), "keep the X most likely tokens; 0: all (40)"),
-    ("--top-p", "top_p", _real(0, 1), "keep the most likely tokens that together reach this probability (0.95)"),
-    ("--min-p", "min_p", _real(0, 1), "keep tokens at least this likely relative to the most likely one (0.05)"),
-    ("--typical-p", "typical_p", _real(0, 1), "keep the most typical tokens that together reach this probability (1)"),
-    ("--top-n-sigma", "top_n_sigma", _real(0), "keep logits within X standard deviations of the largest; 0: all (0)"),
-    ("--xtc-probability", "xtc_probability", _real(0, 1), "chance to drop all likely tokens but the least likely (0)"),
-    ("--xtc-threshold", "xtc_threshold", _real(0, 1), "how likely a token must be for that (0.1)"),
-    ("--mirostat", "mirostat", _integer(0, 2), "version of mirostat, in place of all above but --temp; 0: off (0)"),
-    ("--mirostat-tau", "mirostat_tau", _real(0), "surprise that mirostat aims at, in bits (5)"),
-    ("--mirostat-eta", "mirostat_eta", _real(0), "how fast mirostat gets there (0.1)"),
-    ("--seed", "seed", _integer(0, 2**64 - 1), "seed of the random numbers (drawn from the system)"),
+    ("--temp", "temperature", real(0), "temperature; 0 takes the most likely token (0.8)"),
+    ("--top-k", "top_k", integer(0), "keep the X most likely tokens; 0: all (40)"),
+    ("--top-p", "top_p", real(0, 1), "keep the most likely tokens that together reach this probability (0.95)"),
+    ("--min-p", "min_p", real(0, 1), "keep tokens at least this likely relative to the most likely one (0.05)"),
+    ("--typical-p", "typical_p", real(0, 1), "keep the most typical tokens that together reach this probability (1)"),
+    ("--top-n-sigma", "top_n_sigma", real(0), "keep logits within X standard deviations of the largest; 0: all (0)"),
+    ("--xtc-probability", "xtc_probability", real(0, 1), "chance to drop all likely tokens but the least likely (0)"),
+    ("--xtc-threshold", "xtc_threshold", real(0, 1), "how likely a token must be for that (0.1)"),
+    ("--mirostat", "mirostat", integer(0, 2), "version of mirostat, in place of all above but --temp; 0: off (0)"),
+    ("--mirostat-tau", "mirostat_tau", real(0), "surprise that mirostat aims at, in bits (5)"),
+    ("--mirostat-eta", "mirostat_eta", real(0), "how fast mirostat gets there (0.1)"),
+    ("--seed", "seed", integer(0, 2**64 - 1), "seed of the random numbers (drawn from the system)"),
 )
 _PENALTIES = (
-    ("--repeat-penalty", "repeat_penalty", _real(1e-3), "divides the likelihood of recent tokens; 1: off (1)"),
-    ("--frequency-penalty", "frequency_penalty", _real(-100, 100), "lowers a recent token per occurrence (0)"),
-    ("--presence-penalty", "presence_penalty", _real(-100, 100), "lowers every recent token once (0)"),
-    ("--repeat-last-n", "repeat_last_n", _integer(0), "how many recent tokens the penalties look at (64)"),
+    ("--repeat-penalty", "repeat_penalty", real(1e-3), "divides the likelihood of recent tokens; 1: off (1)"),
+    ("--frequency-penalty", "frequency_penalty", real(-100, 100), "lowers a recent token per occurrence (0)"),
+    ("--presence-penalty", "presence_penalty", real(-100, 100), "lowers every recent token once (0)"),
+    ("--repeat-last-n", "repeat_last_n", integer(0), "how many recent tokens the penalties look at (64)"),
 )
 
 
@@ -191,10 +234,13 @@ def find_model(model: str | None) -> Path:
     """The file that MODEL means: an existing path, or a known name, which is fetched when the cache lacks it."""
     entry = known_model(model)
     if entry is None:
-        path = Path(str(model))
-        if not path.exists():
-            raise UsageError(f"{model}: no such file, and no known model ({', '.join(sorted(hub.KNOWN))})")
-        return path
+        if not model:
+            raise UsageError("MODEL is empty")
+        try:
+            os.stat(model)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(f"{model}: no such file, and no known model ({', '.join(sorted(hub.KNOWN))})") from None
+        return Path(model)
     if found := hub.cached(entry.name):
         return found
     terminal.note(f"fetching {entry.name} ({entry.summary}, {terminal.size(entry.size)}, {entry.license}) once, into "
@@ -203,9 +249,10 @@ def find_model(model: str | None) -> Path:
         return hub.fetch(entry.name, progress)
 
 
-def load(model: str | None, threads: int | None) -> "pantheon.Model":
-    """The model that MODEL means, loaded; a context manager."""
+def load(model: str | None, vocab: str | None, threads: int | None = None) -> "pantheon.Model":
+    """The model that MODEL means, loaded; a context manager. What the engine logs from now on are notes."""
     path = find_model(model)
     import pantheon
 
-    return pantheon.load(str(path), threads=threads)
+    terminal.show_log()
+    return pantheon.load(str(path), vocab_path=vocab, threads=threads)

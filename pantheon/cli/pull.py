@@ -23,5 +23,5 @@ def run(args: argparse.Namespace) -> int:
         with terminal.progress() as progress:
             whole = hub.verify(args.model, progress)
         terminal.note("SHA-256 is the pinned one" if whole else "the cached file was damaged and is fetched again")
-    print(options.find_model(args.model))
+    terminal.line(str(options.find_model(args.model)))
     return 0

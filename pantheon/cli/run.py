@@ -1,10 +1,9 @@
 """`pantheon run`: one prompt, one answer."""
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from pantheon.cli import options, terminal
+from pantheon.cli import options, streams, terminal
 from pantheon.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,9 +16,8 @@ MAX_TOKENS = 512
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "pantheon run [options] [MODEL] PROMPT"
     parser.add_argument("model_and_prompt", nargs="+", metavar="[MODEL] PROMPT",
-                        help="a GGUF file, the folder of a Hugging Face model, or a known name (default: the default "
-                             "model, fetched on first use), then the "
-                             "prompt; - reads the prompt from stdin")
+                        help=f"{options.MODEL}, then the prompt; - reads the prompt from stdin")
+    options.add_vocab_argument(parser)
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
     options.add_template_arguments(parser)
     options.add_generation_arguments(parser, MAX_TOKENS)
@@ -34,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{of_template} belongs to the chat template, which --raw leaves out")
     from pantheon.cli.session import Session
 
-    with options.load(model_name, args.threads) as model, Session(model, args.ctx, args.kv) as session:
+    with options.load(model_name, args.vocab, args.threads) as model, Session(model, args.ctx, args.kv) as session:
         tokens = _tokens(model, model_name, prompt, args)
         at_line_start = True
         start = args.answer_start or ""
@@ -79,21 +77,14 @@ def _model_and_prompt(words: list[str]) -> tuple[str | None, str]:
     if len(words) > 2:
         raise UsageError(f"{len(words)} arguments where MODEL and PROMPT are expected; put the prompt in quotes")
     model, prompt = words if len(words) == 2 else (None, words[0])
-    if model is None and prompt.lower().endswith(".gguf") and os.path.exists(prompt):
+    if model is None and _is_model(prompt):
         raise UsageError(f"{prompt} is a model; the prompt is missing")
-    if prompt == "-":
-        prompt = _stdin()
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError("the prompt is not valid UTF-8") from None
+    prompt = streams.read_all() if prompt == "-" else streams.valid(prompt, "the prompt")
     if not prompt:
         raise UsageError("the prompt is empty")
     return model, prompt
 
 
-def _stdin() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise UsageError(f"the prompt on stdin is not valid UTF-8 (byte {e.start})") from None
+def _is_model(path: str) -> bool:
+    return (path.lower().endswith((".gguf", ".safetensors")) and os.path.exists(path)
+            or os.path.exists(os.path.join(path, "config.json")))

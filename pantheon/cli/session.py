@@ -41,7 +41,7 @@ class Session:
     def __init__(self, model: "pantheon.Model", n_ctx: int | None = None, kv_type: str | None = None) -> None:
         self.model = model
         self.state = model.new_state(n_ctx=n_ctx, kv_type=kv_type)
-        self.tokens: list[int] = []     # fed to the state, in order: always state.pos of them
+        self.tokens: list[int] = []     # the first state.pos of them are what the state holds
         self.timing = Timing()          # of the last answer
 
     def __enter__(self) -> "Session":
@@ -58,14 +58,15 @@ class Session:
                stop: Sequence[str]) -> Generator["Chunk", None, None]:
         """Feeds the part of prompt (token ids) that the state does not hold, then yields the answer's chunks.
 
-        However the iteration ends, by an interrupt too, the session knows afterwards what its state holds.
+        However the iteration ends, by interrupts too, the session knows afterwards what its state holds.
         """
-        known = list(prompt)            # grows with the answer: what the state may hold at most
+        known = list(prompt)
         room = self.state.n_ctx - len(known)
         if room < 1:
             raise UsageError(f"the prompt has {len(known)} tokens and the context {self.state.n_ctx} positions, "
                              "one of them for the answer; --ctx sets a larger one")
         keep = self._keep(known)
+        self.tokens = known             # grows with the answer, ahead of the state
         self.timing = timing = Timing(n_cached=keep, n_prompt=len(known) - keep)
         begin = time.perf_counter()
         first = None
@@ -87,15 +88,11 @@ class Session:
             end = time.perf_counter()
             timing.prompt_seconds = (end if first is None else first) - begin
             timing.answer_seconds = 0.0 if first is None else end - first
-            if self.state.pos > len(known):
-                cut_back(self.state, len(known))
-            self.tokens = known[:self.state.pos]
 
     def _keep(self, prompt: list[int]) -> int:
         """Cuts the state back to what it shares with prompt; returns how many tokens that is.
 
         The prompt's last token is never shared: feeding it is what gives the answer's first logits.
         """
-        shared = 0 if self.model.whole_prompts else common_prefix(self.tokens, prompt[:-1])
-        self.tokens = self.tokens[:cut_back(self.state, shared)]
-        return self.state.pos
+        held = self.tokens[:self.state.pos]
+        return cut_back(self.state, 0 if self.model.whole_prompts else common_prefix(held, prompt[:-1]))

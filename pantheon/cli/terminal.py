@@ -2,8 +2,9 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from pantheon.cli import streams
 from pantheon.cli.errors import printable
 
 if TYPE_CHECKING:
@@ -14,13 +15,34 @@ if TYPE_CHECKING:
 
 def write(text: str) -> None:
     """Writes a piece of an answer and shows it at once. Text is plain: nothing in it is markup."""
-    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+    with streams.output() as out:
+        out.write(printable(text) if out.isatty() else text)
+        out.flush()
+
+
+def line(text: str) -> None:
+    """Writes a line to stdout."""
+    with streams.output() as out:
+        print(text, file=out)
 
 
 def note(text: str) -> None:
     """One line beside the answer, on stderr; dim where stderr is a terminal."""
-    _stderr().print(printable(text), style="dim", markup=False, highlight=False, soft_wrap=True)
+    with streams.messages() as err:
+        _console(err).print(printable(text), style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_log() -> None:
+    """From now on what the engine warns of is a note, as what this package says itself; unless a handler is there."""
+    import logging
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note(" ".join(record.getMessage().split()))
+
+    logger = logging.getLogger("pantheon")
+    if not logger.hasHandlers():
+        logger.addHandler(Notes(logging.WARNING))
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
@@ -28,26 +50,30 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) ->
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, *([header] if header else []), strict=True)]
 
-    def line(row: Sequence[str]) -> str:
+    def aligned(row: Sequence[str]) -> str:
         return "  ".join([cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)] + [row[-1]])
 
     if header:
-        title(line(header))
+        title(aligned(header))
     for row in rows:
-        print(line(row))
+        line(aligned(row))
 
 
 def title(text: str) -> None:
     """A heading on stdout, bold where it is a terminal."""
+    with streams.output() as out:
+        _console(out).print(printable(text), style="bold", markup=False, highlight=False, soft_wrap=True)
+
+
+def _console(stream: TextIO) -> "Console":
     from rich.console import Console
 
-    Console().print(printable(text), style="bold", markup=False, highlight=False, soft_wrap=True)
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            """The caller knows what that means for its stream; rich would end the process."""
+            raise
 
-
-def _stderr() -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=True)
+    return Plain(file=stream)
 
 
 @contextlib.contextmanager
@@ -56,7 +82,7 @@ def progress() -> Iterator["Progress"]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description:<8}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=_stderr(), disable=not sys.stderr.isatty(), transient=True) as bar:
+    with Progress(*columns, console=_console(sys.stderr), disable=not sys.stderr.isatty(), transient=True) as bar:
         tasks = {}
 
         def show(stage: str, done: int, total: int) -> None:

@@ -3,6 +3,7 @@
 The fake model has one token per byte of UTF-8 and answers every prompt with a text that the test sets. It keeps what it
 was fed, so that a test can see that a turn feeds only what is new.
 """
+import io
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -128,15 +129,24 @@ def model(monkeypatch, tmp_path):
     (tmp_path / "fake.gguf").write_bytes(b"GGUF")
     loads = []
 
-    def load(path, threads=None, **kwargs):
-        assert not kwargs
+    def load(path, vocab_path=None, threads=None):
         loads.append((path, threads))
+        fake.vocab_path = vocab_path
         return fake
 
     fake.loads = loads
     monkeypatch.setattr(pantheon, "load", load, raising=False)
     monkeypatch.setattr(pantheon, "SamplingParams", lambda **fields: fields, raising=False)
     return fake
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """stdin(data): what the command finds there, bytes from a pipe."""
+    def give(data):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+
+    return give
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ def jobs(monkeypatch):
 
 def test_defaults(capsys, model, jobs):
     assert main(["bench", model.path]) == 0
-    assert jobs == [bench.Job(model.path, 512, 64, None, 5, ())]
+    assert jobs == [bench.Job(model.path, 512, 64, None, 5, (), None)]
     out, err = capsys.readouterr()
     assert err == ""
     lines = [line.split() for line in out.splitlines()]

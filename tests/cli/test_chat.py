@@ -1,5 +1,5 @@
 """`pantheon chat`, over a fake engine."""
-import io
+import time
 
 import pytest
 
@@ -7,10 +7,10 @@ from pantheon.cli import main
 
 
 @pytest.fixture
-def talk(model, monkeypatch):
+def talk(model, stdin):
     """talk(lines, *options): one conversation from a script on stdin."""
     def run(lines, *options):
-        monkeypatch.setattr("sys.stdin", io.StringIO("".join(line + "\n" for line in lines)))
+        stdin("".join(line + "\n" for line in lines).encode())
         return main(["chat", *options, model.path])
 
     return run
@@ -94,3 +94,31 @@ def test_error_ends_the_program(capsys, model, talk):
     assert talk(["one", "two"]) == 1
     assert capsys.readouterr().err.endswith("pantheon: error: lost\n")
     assert len(model.calls) == 1
+
+
+def test_a_second_interrupt_while_the_first_is_handled(capsys, model, talk, monkeypatch):
+    """The next turn's state is still cut back to what it holds, wherever the second one came."""
+    model.interrupt_after = 3
+    perf_counter = time.perf_counter
+
+    def interrupted():
+        monkeypatch.setattr(time, "perf_counter", perf_counter)
+        raise KeyboardInterrupt
+
+    def stop(*args):
+        monkeypatch.setattr(time, "perf_counter", interrupted)     # what measures the time of the answer that ends
+        raise KeyboardInterrupt
+
+    chunks = model._chunks
+
+    def once(*args, **more):
+        model._chunks = chunks
+        for chunk in chunks(*args, **more):
+            yield chunk
+            if len(bytes(model.states[0].tokens)) > 25:
+                stop()
+
+    model._chunks = once
+    assert talk(["one", "two"]) == 0
+    assert fed(model)[1] == "</><user>two</><assistant>"
+    assert bytes(model.states[0].tokens).decode().endswith("</><user>two</><assistant>Par")

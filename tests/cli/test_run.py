@@ -1,7 +1,6 @@
 """`pantheon run`, over a fake engine; the last test runs the real one."""
-import io
-
 import pytest
+import rwkv_models
 
 from pantheon import hub
 from pantheon.cli import main
@@ -120,16 +119,11 @@ def test_model_without_template(capsys, model):
     assert "no chat template" in capsys.readouterr().err
 
 
-class Stdin:
-    def __init__(self, data):
-        self.buffer = io.BytesIO(data)
-
-
-def test_prompt_from_stdin(capsys, model, monkeypatch):
-    monkeypatch.setattr("sys.stdin", Stdin("zwei\nZeilen ü".encode()))
+def test_prompt_from_stdin(capsys, model, stdin):
+    stdin("zwei\nZeilen ü".encode())
     assert main(["run", model.path, "-"]) == 0
     assert "zwei\nZeilen ü" in fed(model)
-    monkeypatch.setattr("sys.stdin", Stdin(b"bad \xff"))
+    stdin(b"bad \xff")
     capsys.readouterr()
     assert main(["run", model.path, "-"]) == 2
     assert "stdin is not valid UTF-8 (byte 4)" in capsys.readouterr().err
@@ -188,3 +182,21 @@ def test_real_model(capsys):
     assert main(["run", "-q", "-n", "16", "What is the capital of France?"]) == 0
     assert "Paris" in capsys.readouterr().out
     assert hub.cached() is not None
+
+
+def test_rwkv_needs_its_vocabulary(capsys, tmp_path):
+    """A safetensors file has none; `info` does without."""
+    path, vocab = tmp_path / "m.safetensors", tmp_path / "vocab.txt"
+    rwkv_models.write(rwkv_models.RECIPES["rwkvx"], path)
+    vocab.write_text("".join(f"{i + 1} {bytes([i])!r} 1\n" for i in range(256)))
+    assert main(["run", "-q", "-n", "3", "--vocab", str(vocab), str(path), "hi"]) == 0
+    assert capsys.readouterr().out
+    for argv in (["info", "--json"], ["info", "--json", "--vocab", str(vocab)]):
+        assert main([*argv, str(path)]) == 0
+        assert '"rwkvx"' in capsys.readouterr().out
+    assert main(["run", str(path), "hi"]) == 1
+    assert "--vocab" in capsys.readouterr().err
+    assert main(["chat", "--vocab", str(tmp_path / "missing"), str(path)]) == 1
+    assert "missing: No such file" in capsys.readouterr().err
+    assert main(["run", str(path)]) == 2
+    assert "prompt is missing" in capsys.readouterr().err

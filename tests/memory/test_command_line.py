@@ -21,8 +21,8 @@ class LastMessage:
 
     has_template = True
 
-    def __init__(self, model):
-        self.chat = lambda messages: model.tokenizer.encode(messages[-1]["content"])
+    def __init__(self, model, arguments):
+        self.chat = lambda messages, answer_start=None: model.tokenizer.encode(messages[-1]["content"])
 
 
 def run(wide, prompt, *options):
@@ -52,7 +52,7 @@ def test_an_answer_that_does_not_fit_is_cut_for_all_to_see(machine, wide, capsys
 def test_a_conversation_survives_a_refusal(machine, wide, capsys, monkeypatch):
     leave(machine, 40 << 20)
     monkeypatch.setattr("pantheon.cli.prompt.PromptEncoder", LastMessage)
-    monkeypatch.setattr("sys.stdin", io.StringIO("x" * 2000 + "\nhello\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 2000 + b"\nhello\n")))
     assert main(["chat", "-n", "3", "--ctx", "4096", "--kv", "f16", str(wide)]) == 0
     err = capsys.readouterr().err
     assert "error: the prompt of 2004 tokens does not fit into memory" in err
