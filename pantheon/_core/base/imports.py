@@ -1,8 +1,6 @@
 """Imports that wait for their first use, kept whole: a child that is forked in the middle of one would wait for ever
 for the thread that it has not got, and Python frees only its own global import lock there.
-
-    with whole_imports:
-        from pantheon.text.chat import ChatTemplate
+Such imports stand below `with whole_imports`.
 """
 
 import os

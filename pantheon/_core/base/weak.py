@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Generic, TypeVar
 
@@ -16,8 +17,9 @@ class WeakRegistry(Generic[T]):
         self._references: dict[int, weakref.ref[T]] = {}
 
     def add(self, item: T) -> None:
-        key, references = id(item), self._references
-        references[key] = weakref.ref(item, lambda _: references.pop(key, None))
+        # No Python function: signal handlers would run in it, and what they raise is lost in a callback.
+        forget = functools.partial(self._references.pop, id(item))       # called with the reference, pop's default
+        self._references[id(item)] = weakref.ref(item, forget)
 
     def discard(self, item: T) -> None:
         self._references.pop(id(item), None)
