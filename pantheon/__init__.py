@@ -7,7 +7,9 @@
             print(chunk.text, end="")
 """
 import importlib
+from types import ModuleType
 
+from pantheon._imports import whole_imports
 from pantheon._version import __version__ as __version__
 
 # Module -> what it gives this package; __init__.pyi is the same for type checkers. The engine is imported when the
@@ -32,12 +34,17 @@ __all__ = sorted(["__version__", *(name for names in _API.values() for name in n
 
 def __getattr__(name: str) -> object:
     if name in _API:
-        return importlib.import_module(f"pantheon.{name}")
+        return _module(name)
     for module, names in _API.items():
         if name in names:
-            globals()[name] = value = getattr(importlib.import_module(f"pantheon.{module}"), name)
+            globals()[name] = value = getattr(_module(module), name)
             return value
     raise AttributeError(f"module 'pantheon' has no attribute {name!r}")
+
+
+def _module(name: str) -> ModuleType:
+    with whole_imports:
+        return importlib.import_module(f"pantheon.{name}")
 
 
 def __dir__() -> list[str]:

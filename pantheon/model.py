@@ -8,10 +8,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from pantheon import admission
-from pantheon._core.base.imports import whole_imports
 from pantheon._core.base.turn import TurnLock
 from pantheon._core.binding import ModelBase, State
 from pantheon._core.sampling_params import SamplingParams
+from pantheon._imports import whole_imports
 from pantheon.config import Config
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ class Model(ModelBase):
                  documents: Sequence[Mapping[str, Any]] | None = None, continue_last: bool | str = False,
                  template_args: Mapping[str, Any] | None = None) -> Generation:
         """Iterator of Chunk: the continuation of prompt, one chunk per token. See pantheon.generate.generate."""
-        from pantheon.generate import generate
+        with whole_imports:
+            from pantheon.generate import generate
 
         return generate(self, prompt, params, max_tokens=max_tokens, stop=stop, state=state, logprobs=logprobs,
                         timeout=timeout, tools=tools, documents=documents, continue_last=continue_last,
@@ -186,7 +187,8 @@ class Model(ModelBase):
 
         n_ctx: positions of such a state, default min(n_ctx_train, 4096); a longer request gets a longer one.
         """
-        from pantheon.prefix_cache import PrefixCache
+        with whole_imports:
+            from pantheon.prefix_cache import PrefixCache
 
         if not 1 <= max_bytes <= 2**62:
             raise ValueError(f"max_bytes is {max_bytes}, not in 1..{2**62}")

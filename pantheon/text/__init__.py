@@ -6,7 +6,7 @@ Names are imported on first use: a program that feeds token ids never loads the 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pantheon._core.base.imports import whole_imports
+from pantheon._imports import whole_imports
 
 if TYPE_CHECKING:
     from pantheon.text.chat import ChatTemplate, TemplateError, detect_chat_style

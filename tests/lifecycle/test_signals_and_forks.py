@@ -176,6 +176,25 @@ def test_a_child_while_another_thread_builds_the_tokenizer(default_model):
     """, default_model, 1) == ["True"] * 3
 
 
+def test_a_child_while_another_thread_imports_the_engine(llama):
+    """Its names are imported when they are first used, which may be in a thread."""
+    code = f"""
+        import os, signal, threading, time
+        import pantheon
+        thread = threading.Thread(target=lambda: pantheon.load({str(llama)!r}).generate([1, 2], max_tokens=1))
+        thread.start()
+        time.sleep(0.01)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(120)
+            os._exit(0 if len(list(pantheon.load({str(llama)!r}).generate([1, 2], max_tokens=1))) == 1 else 1)
+        thread.join()
+        print(os.waitpid(pid, 0)[1])
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
+
+
 def test_ctrl_c_in_a_log_handler(default_model):
     """A handler of the logger that raises KeyboardInterrupt: the engine's call ends with it; other exceptions do not
     reach it."""
