@@ -58,12 +58,13 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], type: s
         return
     config_path = _config_path(folder)
     h = read_hyper(read_json(config_path, max_depth=64, max_items=1 << 20, max_bytes=16 << 20), str(config_path))
-    vocabulary = read_vocabulary(folder, h) if tokenizer else None
     weights = hf_weights(str(folder))
     with SafetensorsFile(weights) as file:
         layout, n_mtp = lay_out(read_source(file), h, weights)
         layout.check_extra()
         plans = [planned(output, type) for output in layout.outputs]
+        # After the tensors: an embedding of that many rows is there for each token that the vocabulary is filled up to.
+        vocabulary = read_vocabulary(folder, h) if tokenizer else None
         writer = _writer(h.arch, model_name(folder, h, vocabulary), plans, type)
         add_keys(writer, hyper_keys(h, n_mtp), h.arch)
         if vocabulary is None:

@@ -82,7 +82,7 @@ def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
                                                                                        1, n_head)
     width = n_embd // n_head
     head_dim = width if settings.is_null("head_dim") else settings.integer("head_dim", width, 1, 1 << 12)
-    if n_head % n_kv_head or head_dim % 2:
+    if n_head % n_kv_head or head_dim % 2 or n_head * head_dim > 1 << 20:
         raise ValueError(f"{path}: {n_head} heads of {head_dim} with {n_kv_head} key heads are not supported")
     n_ctx = settings.integer("max_position_embeddings", None, 1, 1 << 30)
     experts = _experts(settings, name, arch, n_layer)
@@ -162,9 +162,12 @@ def _delta(settings: Settings, n_layer: int) -> Delta:
         if not isinstance(kinds, list) or len(kinds) != n_layer or not all(kind in known for kind in kinds):
             settings.refuse("layer_types", f"a list of {n_layer} kinds, each {' or '.join(known)}")
         recurrent = [kind == "linear_attention" for kind in kinds]
-    n_k_head = settings.integer("linear_num_key_heads", None, 1)
-    n_v_head = settings.integer("linear_num_value_heads", None, 1)
+    # The engine's own bounds: rows are listed one by one before any tensor is looked at.
+    n_k_head = settings.integer("linear_num_key_heads", None, 1, 1 << 12)
+    n_v_head = settings.integer("linear_num_value_heads", None, 1, 1 << 12)
     if n_v_head % n_k_head:
         settings.refuse("linear_num_value_heads", f"a multiple of the {n_k_head} key heads")
-    return Delta(settings.integer("linear_conv_kernel_dim", None, 2), settings.integer("linear_key_head_dim", None, 1),
-                 settings.integer("linear_value_head_dim", None, 1), n_k_head, n_v_head, tuple(recurrent))
+    return Delta(settings.integer("linear_conv_kernel_dim", None, 2, 16),
+                 settings.integer("linear_key_head_dim", None, 1, min(1 << 12, (1 << 20) // n_k_head)),
+                 settings.integer("linear_value_head_dim", None, 1, min(1 << 12, (1 << 20) // n_v_head)),
+                 n_k_head, n_v_head, tuple(recurrent))

@@ -89,6 +89,11 @@ def test_no_weights(tmp_path):
     ({"architectures": ["Qwen3_5ForCausalLM"], "layer_types": ["linear_attention", "mamba"]}, ["layer_types"]),
     ({"architectures": ["Qwen3_5ForCausalLM"], "linear_num_key_heads": 3, "linear_num_value_heads": 4},
      ["linear_num_value_heads is 4, not a multiple of the 3 key heads"]),
+    ({"architectures": ["Qwen3_5ForCausalLM"], "linear_num_key_heads": 1, "linear_num_value_heads": 4,
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 2**31 - 1},
+     ["linear_value_head_dim is 2147483647"]),
+    ({"architectures": ["Qwen3_5ForCausalLM"], "linear_num_key_heads": 2**30}, ["linear_num_key_heads is 1073741824"]),
+    ({"num_attention_heads": 2**16, "num_key_value_heads": 1, "head_dim": 2**12}, ["65536 heads of 4096"]),
     ({"architectures": ["Qwen2MoeForCausalLM"], "num_experts_per_tok": 99}, ["num_experts_per_tok is 99"]),
 ])
 def test_configurations(tmp_path, config, says):
@@ -102,6 +107,13 @@ def test_no_json(tmp_path):
 
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------
+
+def test_a_vocabulary_is_not_filled_up_to_what_no_tensor_has(tmp_path, monkeypatch):
+    """16 million tokens that stand for nothing would take gigabytes."""
+    monkeypatch.setattr("pantheon.convert.read_vocabulary", lambda *args: pytest.fail("read before the tensors"))
+    refused(folder_of(tmp_path, {"vocab_size": 2**24}), "model.embed_tokens.weight", "expected (16777216, 8)",
+            tokenizer=True)
+
 
 def test_missing_tensor(tmp_path):
     refused(folder_of(tmp_path, None, lambda t: t.pop(GATE)), f"tensor {GATE} is missing, expected with shape (12, 8)")
