@@ -59,7 +59,7 @@ cdef int resize(arena_body *a, size_t size) noexcept nogil:
 cdef pn_arena *pn_arena_new(size_t size) except NULL:
     cdef arena_body *a = <arena_body *>calloc(1, sizeof(arena_body))
     if a == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for an arena")
     if resize(a, size) != 0:
         free(a)
         raise MemoryError(f"arena of {size} bytes")

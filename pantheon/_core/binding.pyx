@@ -409,7 +409,7 @@ cdef class ModelBase:
             raise ValueError("states: the same state is given twice")
         pointers = <pn_state **>malloc(n * sizeof(pn_state *))
         if pointers == NULL:
-            raise MemoryError()
+            raise MemoryError(f"no memory for a list of {n} states")
         try:
             for i, state in enumerate(sequences):
                 s = (<State?>state).enter(self, 1)

@@ -266,12 +266,12 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
     require(path, "path")
     model = <pn_model *>calloc(1, sizeof(pn_model))
     if model == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a model")
     name = os.fsdecode(<bytes>path)
     try:
         model.path = strdup(path)
         if model.path == NULL:
-            raise MemoryError()
+            raise MemoryError(f"{name}: no memory for its path")
         record_dies(model, dies, n_dies)
         load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
                   path_text(opts.vocab_path if opts != NULL else NULL), opts)
@@ -359,7 +359,7 @@ cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) e
         raise ValueError(f"n_ctx is {n_ctx}, not in 1..{model.config.n_ctx}, the model's own context")
     state = <pn_state *>calloc(1, sizeof(pn_state))
     if state == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a state")
     state.config = &model.config
     pn_add(&(<pn_arch_weights *>model.weights).n_states, 1)
     try:

@@ -56,7 +56,7 @@ cdef void kvcache_cost(const pn_config *c, int n_layer, pn_kv_type type, pn_cost
 cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL:
     cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>calloc(1, sizeof(pn_llama_kv_cache))
     if kv == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a KV cache")
     kv.type = kvcache_type(c, type)
     if type != PN_KV_DEFAULT and kv.type != type:
         pn_log(PN_LOG_WARNING, b"KV cache: head_dim %lld is no multiple of 32, f16 is used instead of a quantised type",

@@ -64,7 +64,7 @@ cdef int rope_init(pn_rope *r, const pn_config *c, const float *factors) except 
     r.factor = c.rope_attn_factor
     r.freq = <double *>malloc((r.n_pair + 1) * sizeof(double))
     if r.freq == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for the rotation's frequencies")
     for p in range(r.n_pair):
         r.freq[p] = scaled(c, p, pow(c.rope_base, -2.0 * p / c.rope_dims))
         if factors != NULL:

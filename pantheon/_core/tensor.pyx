@@ -139,11 +139,11 @@ cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1:
 cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL:
     cdef void **items = <void **>realloc(owned.items, (owned.n + 1) * sizeof(void *))
     if items == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for the list of a model's buffers")
     owned.items = items
     items[owned.n] = calloc(1, n if n > 0 else 1)
     if items[owned.n] == NULL:
-        raise MemoryError(f"{n} bytes")
+        raise MemoryError(f"no memory for a buffer of {n} bytes")
     owned.n += 1
     return items[owned.n - 1]
 

@@ -248,7 +248,7 @@ cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
     source.asked = <PyObject *>asked
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a model")
     model.weights = w
     w.k = pn_kernels_active()
     w.base.n_threads = 1

@@ -184,7 +184,7 @@ cdef int forward_batch(pn_model *model, const uint32_t *tokens, pn_state **state
 cdef pn_qwen35moe_model *new_model() except NULL:
     cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>calloc(1, sizeof(pn_qwen35moe_model))
     if w == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a model")
     w.k = pn_kernels_active()
     w.base.prefill_window = PREFILL_WINDOW
     w.base.n_threads = 1

@@ -65,7 +65,7 @@ cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type)
     cdef size_t conv, n = recurrent_floats(w, &conv)
     cdef float *base
     if s == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a state")
     state.kv_cache = s
     if chosen_n_ctx(model, n_ctx) < n_ctx:
         pn_log(PN_LOG_WARNING, b"n_ctx %lld is clamped to %lld by QWEN35_MAX_SEQ", n_ctx, chosen_n_ctx(model, n_ctx))

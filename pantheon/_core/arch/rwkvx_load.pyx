@@ -260,7 +260,7 @@ cdef int keep_vocab_path(pn_rwkvx_model *w, const char *vocab_path) except -1:
     os.close(open_regular(<bytes>vocab_path))    # cannot be read: an error now, not when text is first needed
     w.vocab_path = strdup(vocab_path)
     if w.vocab_path == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for the path of the vocabulary")
     return 0
 
 
@@ -269,7 +269,7 @@ cdef int rwkvx_load(pn_model *model, str path, const safetensors_file *f, const 
     cdef pn_rwkvx_model *w = <pn_rwkvx_model *>calloc(1, sizeof(pn_rwkvx_model))
     cdef RwkvTensors tensors
     if w == NULL:
-        raise MemoryError()
+        raise MemoryError(f"{path}: no memory for a model")
     model.weights = w
     w.k = pn_kernels_active()
     w.base.prefill_window = RX_WINDOW

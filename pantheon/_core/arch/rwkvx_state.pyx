@@ -51,7 +51,7 @@ cdef int rx_state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type ty
     cdef rx_state *st = <rx_state *>calloc(1, sizeof(rx_state))
     cdef size_t shifts = <size_t>(2 * w.n_blocks + w.n_attn) * c.n_embd
     if st == NULL:
-        raise MemoryError()
+        raise MemoryError("no memory for a state")
     state.kv_cache = st
     st.w = w
     st.n_ctx = (n_ctx + 7) // 8 * 8

@@ -141,7 +141,7 @@ cdef class RwkvTensors:
         job.bad = 0
         fw_pool_run(fw_pool_get(), quantize_rows, &job, default_threads())
         if job.bad == 2:
-            raise MemoryError()
+            raise MemoryError(f"{self.path}: no memory to quantise tensor {self.full(name)}")
         if job.bad:
             raise ValueError(f"{self.path}: tensor {self.full(name)} holds numbers that are not finite: it cannot be "
                              "quantised")
