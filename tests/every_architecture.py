@@ -4,19 +4,28 @@ from pathlib import Path
 import gguf
 import numpy as np
 import rwkv_models
+from wide_heads import widened
 
 TESTS = Path(__file__).resolve().parent
-FIXTURES = sorted((TESTS / "fixtures/tiny").glob("*.gguf")) + sorted(
-    path.parent for path in (TESTS / "fixtures/hf").glob("*/config.json"))
-BITNETS = ("bitnet", "bitnet-b1.58", "bitnet-25")
-NAMES = (*(path.stem for path in FIXTURES), *BITNETS, *sorted(rwkv_models.RECIPES))
+GGUFS = {path.stem: path for path in sorted((TESTS / "fixtures/tiny").glob("*.gguf"))}
+FOLDERS = {f"hf-{path.parent.name}": path.parent for path in sorted((TESTS / "fixtures/hf").glob("*/config.json"))}
+BITNETS = ("bitnet-25",)                     # its other names are among the files
+NAMES = (*GGUFS, *FOLDERS, *BITNETS, *sorted(rwkv_models.RECIPES))
+
+
+def kv_types(name):
+    """Cache types that the model called so can have: RWKV-7 has none, a folder's heads are too narrow for some."""
+    if name == "rwkv7":
+        return ("f16",)
+    return ("f32", "f16") if name in FOLDERS else ("f32", "f16", "q8_0", "q4_0")
 
 
 def model_path(name, folder, monkeypatch):
     """Path of the model called so, made in folder where it is no fixture; RWKV-X reads the environment."""
-    for path in FIXTURES:
-        if path.stem == name:
-            return path
+    if name in GGUFS:
+        return widened(GGUFS[name], folder / f"{name}.gguf")
+    if name in FOLDERS:
+        return FOLDERS[name]
     if name in BITNETS:
         return _bitnet(folder / f"{name}.gguf", name)
     recipe = rwkv_models.RECIPES[name]
