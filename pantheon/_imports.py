@@ -3,6 +3,7 @@ for the thread that it has not got, and Python frees only its own global import 
 
 Such imports stand below `with whole_imports`.
 """
+import logging as _  # noqa: F401  (takes its lock before a fork as well: after ours only if it was imported first)
 import os
 import threading
 
