@@ -179,6 +179,7 @@ cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) 
     c.rope_ext_factor = keys.number("rope.scaling.yarn_ext_factor", 1.0)
     c.rope_beta_fast = keys.number("rope.scaling.yarn_beta_fast", 32.0)
     c.rope_beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1.0)
+    c.rope_truncate = True
     c.rope_low_freq = 1.0
     c.rope_high_freq = 4.0
     c.sliding_window = keys.int32("attention.sliding_window", 0)
@@ -240,6 +241,7 @@ cdef dict config_dict(const pn_config *c):
         "rope_scaling": next(k for k, v in ROPE_SCALINGS.items() if v == c.rope_scaling),
         "rope_factor": c.rope_factor, "rope_orig_ctx": c.rope_orig_ctx, "rope_attn_factor": c.rope_attn_factor,
         "rope_ext_factor": c.rope_ext_factor, "rope_beta_fast": c.rope_beta_fast, "rope_beta_slow": c.rope_beta_slow,
+        "rope_truncate": bool(c.rope_truncate),
         "rope_low_freq": c.rope_low_freq, "rope_high_freq": c.rope_high_freq, "sliding_window": c.sliding_window,
         "n_experts": c.n_experts, "n_experts_used": c.n_experts_used,
         "n_ff_expert": c.n_ff_expert, "n_ff_shared": c.n_ff_shared, "expert_renormalise": bool(c.expert_renormalise),

@@ -2,11 +2,14 @@
 from pantheon._core.source cimport pn_ternary_rule
 from pantheon._core.types cimport pn_config
 
-# GIL; ValueError naming the file and the key. The registry's name for the model class that the file names.
+# What all of these take is standard_config() of the file. GIL; ValueError naming the file and the key.
+# The registry's name for the model class.
 cdef str hf_architecture(dict config, str path)
-# GIL. The text model's part of a multimodal configuration, beside the keys of the whole; another one as it is. What the
-# functions below take.
-cdef dict hf_text(dict config, str path)
+# What the class has of the parts that may be missing, by the ends of their GGUF names ("attn_q.bias"): a file's other
+# ones are no part of the model.
+cdef frozenset hf_optional(dict config, str path)
+# The rotation's own keys, {} when there are none.
+cdef dict hf_rope(dict config)
 # GIL. An integer of the configuration in low..high; default None: the class's, which must have one.
 cdef int hf_integer(dict config, str path, str key, int low, int high, object default) except? -1
 # GIL. Fills every field but arch; rope_kind is PN_ROPE_NEOX.
@@ -17,5 +20,5 @@ cdef list hf_windows(const pn_config *c, dict config, str path)
 cdef list hf_rope_factors(const pn_config *c, dict config, str path, str key)
 # GIL. How the matrices of the layers are stored.
 cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *
-# GIL. Whether the LM head is the embedding.
+# GIL. Whether the LM head is the embedding where the file has just one of them.
 cdef bint hf_tied(dict config, str path) except *

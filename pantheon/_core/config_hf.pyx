@@ -63,6 +63,13 @@ CLASSES = {
                                            "num_key_value_heads": 5, "hidden_act": "relu2", "rope_theta": 500000.0}),
     "BitnetForCausalLM": ("bitnet", {"max_position_embeddings": 2048}),
 }
+# model_type -> class, for files that name no class
+MODEL_TYPES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "mixtral": "MixtralForCausalLM",
+               "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
+               "qwen3_moe": "Qwen3MoeForCausalLM", "phi": "PhiForCausalLM", "phi3": "Phi3ForCausalLM",
+               "bitnet": "BitNetForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM",
+               "qwen3_5": "Qwen3_5ForConditionalGeneration", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+               "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration"}
 # registry name -> the activation that its forward has, and other words for the same
 ACTIVATIONS = {"bitnet-b1.58": "relu2", "phi2": "gelu_new"}
 SAME_ACTIVATION = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
@@ -126,9 +133,15 @@ cdef class _Keys:
 
 
 cdef str model_class(dict config, str path):
-    names = config.get("architectures")
-    if not isinstance(names, list) or not names or not all([isinstance(name, str) for name in names]):
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all([isinstance(name, str) for name in names]):
         raise ValueError(f"{path}: key architectures must be a list with the name of a model class")
+    if not names:
+        kind = config.get("model_type")
+        if not isinstance(kind, str) or kind not in MODEL_TYPES:
+            raise ValueError(f"{path}: key architectures names no model class, and key model_type is "
+                             f"{str(kind)[:80]!r}; known: {', '.join(MODEL_TYPES)}")
+        return MODEL_TYPES[kind]
     for name in names:
         if name in CLASSES:
             return name
@@ -140,13 +153,76 @@ cdef _Keys keys_of(dict config, str path):
     return _Keys(config, defaults, path, "", arch)
 
 
-cdef dict hf_text(dict config, str path):
-    if "text_config" not in config:
+cdef dict text_part(dict config, str path):
+    """A multimodal model's own keys say nothing about its text part, but for how it is stored."""
+    text = config.get("text_config")
+    if text is None:
         return config
-    text = config["text_config"]
     if not isinstance(text, dict):
         raise ValueError(f"{path}: key text_config is no object")
-    return config | text | {"architectures": config.get("architectures")}
+    own = {key: config[key] for key in ("quantization_config",) if key in config}
+    tied = [values["tie_word_embeddings"] for values in (config, text) if values.get("tie_word_embeddings") is not None]
+    return own | text | {"tie_word_embeddings": next((value for value in tied if value is not False), False)}
+
+
+def standard_config(config, path):
+    """A parsed config.json in one spelling: of the text part alone, with one known model class in architectures, one of
+    rope_parameters and rope_scaling, and one of the names that the number of experts has.
+
+    As transformers reads it: a rope_scaling that is not empty takes the place of rope_parameters, whole. ValueError
+    naming path and key.
+    """
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: not a JSON object")
+    name = model_class(config, path)
+    config = text_part(config, path) | {"architectures": [name]}
+    arch, defaults = CLASSES[name]
+    kept, other = ("rope_scaling", "rope_parameters") if config.get("rope_scaling") else (
+        "rope_parameters", "rope_scaling")
+    for key in (kept, other):
+        if config.get(key) is not None and not isinstance(config[key], dict):
+            raise ValueError(f"{path}: key {key} is {str(config[key])[:80]}, not an object")
+    config.pop(other, None)
+    rope = config.get(kept)
+    if rope is not None:
+        for key, value in rope.items():
+            if isinstance(value, dict):
+                raise ValueError(f"{path}: key {kept}.{str(key)[:80]} is an object: layers with rotations of their own "
+                                 "are not supported")
+        # at the top it goes before the one in the rotation, by the class's default too
+        original = config.get("original_max_position_embeddings")
+        original = defaults.get("original_max_position_embeddings") if original is None else original
+        if original is not None:
+            config[kept] = rope | {"original_max_position_embeddings": original}
+    if arch in ("mixtral", "qwen3moe"):
+        count, alias = ("num_local_experts", "num_experts")[::1 if arch == "mixtral" else -1]
+        if config.get(count) is None and config.get(alias) is not None:
+            config[count] = config[alias]
+        config.pop(alias, None)
+    return config
+
+
+cdef frozenset hf_optional(dict config, str path):
+    cdef _Keys keys = keys_of(config, path)
+    cdef str arch = keys.arch
+    cdef set parts = set()
+    if arch in ("qwen35", "qwen35moe") and keys.flag("attention_bias", False):
+        raise ValueError(f"{path}: key attention_bias true is not supported for {model_class(config, path)}")
+    if (arch in ("qwen2", "phi2") or (arch == "qwen2moe" and keys.flag("qkv_bias", True))
+            or (arch in ("llama", "qwen3", "qwen3moe", "bitnet", "bitnet-b1.58")
+                and keys.flag("attention_bias", False))):
+        parts |= {"attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias"}
+        if arch not in ("qwen2", "qwen2moe"):
+            parts.add("attn_output.bias")
+    if arch == "phi2" or (arch == "llama" and keys.flag("mlp_bias", False)):
+        parts |= {"ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"}
+    if arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe"):
+        parts |= {"attn_q_norm.weight", "attn_k_norm.weight"}
+    if arch in ("bitnet", "bitnet-b1.58"):
+        parts |= {"attn_sub_norm.weight", "ffn_sub_norm.weight"}
+    if arch == "phi2":
+        parts.add("output.bias")
+    return frozenset(parts)
 
 
 cdef int hf_integer(dict config, str path, str key, int low, int high, object default) except? -1:
@@ -158,7 +234,7 @@ cdef int hf_integer(dict config, str path, str key, int low, int high, object de
 
 
 cdef str hf_architecture(dict config, str path):
-    cdef _Keys keys = keys_of(hf_text(config, path), path)
+    cdef _Keys keys = keys_of(config, path)
     arch = keys.arch
     act = keys.text("hidden_act", "silu")
     if arch == "bitnet-b1.58" and act == "silu":
@@ -177,12 +253,12 @@ cdef int read_longrope(pn_config *c, _Keys rope) except -1:
     return 0
 
 
+cdef dict hf_rope(dict config):
+    return config.get("rope_scaling") or config.get("rope_parameters") or {}
+
+
 cdef list hf_rope_factors(const pn_config *c, dict config, str path, str key):
-    value = None
-    for parent in ("rope_parameters", "rope_scaling"):
-        if isinstance(config.get(parent), dict):
-            value = config[parent].get(key)
-            break
+    value = hf_rope(config).get(key)
     if (c.rope_dims < 2 or not isinstance(value, list) or len(value) != c.rope_dims // 2
             or not all([type(v) in (int, float) and 1e-30 < v < 1e30 for v in value])):
         raise ValueError(f"{path}: key {key} of the rotation is no list of {c.rope_dims // 2} numbers above 0")
@@ -196,8 +272,7 @@ cdef int read_experts(pn_config *c, _Keys keys) except -1:
     c.expert_renormalise = True
     if arch not in EXPERTS:
         return 0
-    # a key of newer writers, and the one of older ones
-    c.n_experts = keys.integer("num_local_experts", 0) or keys.integer("num_experts", 0)
+    c.n_experts = keys.integer("num_local_experts" if arch == "mixtral" else "num_experts")
     c.n_experts_used = keys.integer("num_experts_per_tok")
     c.n_ff_expert = c.n_ff if arch == "mixtral" else keys.integer("moe_intermediate_size")
     if arch in ("qwen2moe", "qwen3moe"):
@@ -208,14 +283,11 @@ cdef int read_experts(pn_config *c, _Keys keys) except -1:
 
 
 cdef int read_rope(pn_config *c, _Keys keys) except -1:
-    """Rope base and scaling, from rope_parameters (new) or rope_theta and rope_scaling (old)."""
+    """Rope base and scaling, from rope_parameters (new) or rope_scaling (old), and rope_theta."""
     cdef _Keys rope
     cdef double factor, mscale, mscale_all
-    cdef str key = "rope_parameters" if keys.get("rope_parameters") is not None else "rope_scaling"
-    values = keys.get(key, {})
-    if not isinstance(values, dict):
-        keys.refuse(key, "an object")
-    rope = _Keys(values, {}, keys.path, key + ".", keys.arch)
+    cdef str key = "rope_scaling" if keys.get("rope_scaling") is not None else "rope_parameters"
+    rope = _Keys(hf_rope(keys.values), {}, keys.path, key + ".", keys.arch)
     c.rope_base = rope.number("rope_theta", keys.number("rope_theta", 10000.0))
     part = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
     if not 0 < part <= 1:
@@ -228,6 +300,7 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
     c.rope_ext_factor = 1.0
     c.rope_beta_fast = 32.0
     c.rope_beta_slow = 1.0
+    c.rope_truncate = True
     c.rope_low_freq = 1.0
     c.rope_high_freq = 4.0
     c.rope_orig_ctx = rope.integer("original_max_position_embeddings",
@@ -256,8 +329,7 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
             rope.refuse("high_freq_factor", f"above low_freq_factor {c.rope_low_freq}")
     else:
         c.rope_scaling = PN_ROPE_SCALING_YARN
-        if not rope.flag("truncate", True):
-            raise ValueError(f"{keys.path}: key {rope.prefix}truncate false is not supported")
+        c.rope_truncate = rope.flag("truncate", True)
         c.rope_beta_fast = rope.number("beta_fast", 0) or 32.0
         c.rope_beta_slow = rope.number("beta_slow", 0) or 1.0
         mscale = rope.number("mscale", 0)
@@ -371,6 +443,11 @@ cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
     if kind == "bitlinear":
         return PN_TERNARY_DIVIDE
     return PN_TERNARY_ONLINE if mode == "online" else PN_TERNARY_MULTIPLY
+
+
+def optional_parts(dict config not None, str path not None):
+    """hf_optional, for who reads the folder from Python."""
+    return hf_optional(config, path)
 
 
 RULES = {PN_TERNARY_NONE: "none", PN_TERNARY_DIVIDE: "divide", PN_TERNARY_MULTIPLY: "multiply",

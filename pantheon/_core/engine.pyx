@@ -48,6 +48,7 @@ from pantheon._core.types cimport (
     tm_tensor,
 )
 
+from pantheon._core.config_hf import standard_config
 from pantheon._core.registry import architectures
 from pantheon._core.threads import default_threads
 from pantheon.regular_file import read_start
@@ -193,9 +194,7 @@ cdef int pn_llama_load_hf_tokenizer(pn_model *model, str folder) except -1:
 cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     cdef const pn_arch_ops *ops
     cdef safetensors_file *f
-    config = json_file(config_path, 64, 1 << 20, 16 << 20)
-    if not isinstance(config, dict):
-        raise ValueError(f"{config_path}: not a JSON object")
+    config = standard_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path)
     ops = ops_named(hf_architecture(config, config_path))
     f = safetensors_open(path)
     try:

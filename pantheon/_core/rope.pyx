@@ -31,9 +31,11 @@ cdef double scaled(const pn_config *c, int p, double f) noexcept nogil:
     if c.rope_scaling == PN_ROPE_SCALING_LINEAR:
         return f / c.rope_factor
     if c.rope_scaling == PN_ROPE_SCALING_YARN:
-        low = max(0.0, floor(yarn_dim(c, c.rope_beta_fast)))
-        high = min(c.rope_dims - 1.0, ceil(yarn_dim(c, c.rope_beta_slow)))
-        t = (p - low) / max(0.001, high - low)
+        low, high = yarn_dim(c, c.rope_beta_fast), yarn_dim(c, c.rope_beta_slow)
+        if c.rope_truncate:
+            low, high = floor(low), ceil(high)
+        low, high = max(0.0, low), min(c.rope_dims - 1.0, high)
+        t = (p - low) / (high - low if high != low else 0.001)
         t = (1.0 - min(max(t, 0.0), 1.0)) * c.rope_ext_factor    # 1: the frequency is kept, 0: it is divided
         return f * ((1.0 - t) / c.rope_factor + t)
     if c.rope_scaling == PN_ROPE_SCALING_LLAMA3:
@@ -104,7 +106,8 @@ SCALINGS = {"none": PN_ROPE_SCALING_NONE, "linear": PN_ROPE_SCALING_LINEAR, "yar
 
 def rope_table(int dims, double base, str scaling="none", double factor=1.0, int orig_ctx=2048, attn_factor=None,
                double ext_factor=1.0, double beta_fast=32.0, double beta_slow=1.0, double low_freq=1.0,
-               double high_freq=4.0, factors=None):
+               double high_freq=4.0, factors=None,
+               bint truncate=True):
     """Frequencies (dims / 2,) float64 in radians per position, and the multiplier of cos and sin, of a configuration.
 
     Fields as in pn_config; factors are the divisors that a file may carry per pair, attn_factor None is what the
@@ -123,6 +126,7 @@ def rope_table(int dims, double base, str scaling="none", double factor=1.0, int
     c.rope_ext_factor = ext_factor
     c.rope_beta_fast = beta_fast
     c.rope_beta_slow = beta_slow
+    c.rope_truncate = truncate
     c.rope_low_freq = low_freq
     c.rope_high_freq = high_freq
     if factors is not None:

@@ -24,12 +24,13 @@ ctypedef enum pn_hf_names:               # whose words a safetensors model has f
 cdef struct pn_source:                   # exactly one container is set; both are the caller's
     const gguf_file *gguf
     const safetensors_file *safetensors
-    bint tied                            # safetensors: the LM head is the embedding, whatever the file holds
+    bint tied                            # safetensors: the LM head and the embedding may be one tensor in the file
     pn_ternary_rule ternary              # safetensors: of the layers' matrices
     pn_hf_names names                    # safetensors
     const char *prefix                   # safetensors: what stands before "layers.0." in its names
     const float *rope_short              # safetensors: (rope_dims / 2,) LongRoPE's factors, the caller's, or NULL
     const float *rope_long               # the same, for long states
+    PyObject *optional                   # safetensors: borrowed frozenset, what the class has of OPTIONAL; NULL: all
     PyObject *asked                      # borrowed set of the names asked for; NULL: nobody will want to know
 
 # GIL. Shape in (out, in) order, without leading ones: for messages.

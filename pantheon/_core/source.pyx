@@ -10,6 +10,7 @@ from libc.string cimport memset
 from pantheon._core.ggml_types cimport ggml_type, ggml_type_info
 from pantheon._core.gguf cimport gguf_file, gguf_tensor
 from pantheon._core.name_index cimport name_bytes, name_shown, name_text
+from pantheon._core.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.types cimport tm_tensor
 
@@ -79,6 +80,12 @@ NAMES = ((LLAMA, OLD_PARTS), (MIXTRAL, LLAMA), (PHI,), (QWEN35,))
 # Names without their suffix: GGUF has none, or another one
 BARE = ("ffn_gate_up_exps", "ffn_down_exps", "ssm_a", "ssm_dt")
 
+# Ends of the names of what some classes have, and some only when their configuration says so. Files may hold them all
+# the same; the model is then the one without them.
+OPTIONAL = ("attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias", "attn_output.bias", "ffn_gate.bias",
+            "ffn_up.bias", "ffn_down.bias", "attn_q_norm.weight", "attn_k_norm.weight", "attn_sub_norm.weight",
+            "ffn_sub_norm.weight", "output.bias")
+
 # Tensors that no reader needs: rotation tables, and ranges of activations for quantisers that keep them fixed.
 LEFT_OVER = re.compile(r"(.*\.)?(attn_rot_embd|rope\.freqs|rotary_emb\.inv_freq)(\.weight)?|.*\.input_scale")
 BLOCK = re.compile(r"(?:blk|(?:.*\.)?layers)\.([0-9]+)\.")
@@ -132,13 +139,18 @@ cdef str hf_name(const pn_source *s, str name, dict parts):
     return theirs if part in BARE else f"{theirs}.{suffix}"
 
 
+cdef bint has_part(const pn_source *s, str name) except -1:
+    part = name.split(".", 2)[2] if name.startswith("blk.") else name
+    return part not in OPTIONAL or part in <frozenset>s.optional
+
+
 cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
     cdef tm_tensor *t = NULL
     if s.asked != NULL:
         (<set>s.asked).add(name)
     if s.gguf != NULL:
         return gguf_tensor(s.gguf, name_bytes(name))
-    if s.tied and name.startswith("output."):
+    if s.optional != NULL and not has_part(s, name):
         return NULL
     for parts in NAMES[<int>s.names]:
         theirs = hf_name(s, name, parts)
@@ -146,6 +158,8 @@ cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
             t = safetensors_tensor(s.safetensors, name_bytes(theirs))
             if t != NULL:
                 return t
+    if s.tied and name == "token_embd.weight":
+        return source_tensor(s, "output.weight")
     return NULL
 
 
@@ -174,6 +188,19 @@ cdef set expected_names(const pn_source *s):
     return {hf_name(s, name, parts) for name in <set>s.asked for parts in NAMES[<int>s.names]} - {None}
 
 
+cdef set unused_names(const pn_source *s):
+    """The names of what the class has only under another configuration, or not at all: OPTIONAL, and any bias."""
+    cdef set names
+    if s.optional == NULL:
+        return set()
+    names = set(OPTIONAL) - <frozenset>s.optional
+    blocks = {name[:name.index(".", 4) + 1] for name in <set>s.asked if name.startswith("blk.")}
+    unused = {hf_name(s, name if name.startswith("output.") else block + name, parts) for name in names
+              for block in blocks for parts in NAMES[<int>s.names]}
+    return unused | ({name[:-6] + "bias" for name in expected_names(s) if name.endswith("_proj.weight")}
+                     - expected_names(s))
+
+
 cdef bint elsewhere(const pn_source *s, str name):
     """Whether a safetensors tensor is no part of the text model: another part of a multimodal one, or a draft."""
     if s.gguf != NULL or name.startswith("lm_head."):
@@ -197,10 +224,14 @@ cdef str expected_text(str name, set expected, int n_layer):
 cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blocks) except -1:
     cdef int64_t i, n = s.gguf.n_tensors if s.gguf != NULL else s.safetensors.n_tensors
     cdef const tm_tensor *t
-    expected = expected_names(s)
+    cdef int n_unused = 0
+    expected, unused = expected_names(s), unused_names(s)
     for i in range(n):
         t = &s.gguf.tensors[i] if s.gguf != NULL else &s.safetensors.tensors[i]
         name = name_text(<const char *>t.name if s.gguf != NULL else <const char *>s.safetensors.names[i])
+        if name in unused:
+            n_unused += 1
+            continue
         if name in expected or LEFT_OVER.fullmatch(name) or elsewhere(s, name):
             continue
         match = BLOCK.match(name)
@@ -208,4 +239,7 @@ cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blo
             continue
         raise ValueError(f"{path}: tensor {name_shown(name)} of shape {shape_text(t)} is in the file, but not in the "
                          f"model; {expected_text(name, expected, n_layer)}")
+    if n_unused:
+        pn_log(PN_LOG_WARNING, b"%lld biases or norms of the file stay unused: its config.json says that the model has "
+               b"none", n_unused, 0)
     return 0

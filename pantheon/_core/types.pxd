@@ -90,6 +90,7 @@ cdef struct pn_config:                   # parsed hyper-parameters: plain number
     float rope_ext_factor                # YaRN
     float rope_beta_fast                 # YaRN
     float rope_beta_slow                 # YaRN
+    bint rope_truncate                   # YaRN: the pairs between which it fades are rounded outwards
     float rope_low_freq                  # Llama 3: wavelengths above rope_orig_ctx / low are stretched whole
     float rope_high_freq                 # Llama 3: wavelengths below rope_orig_ctx / high are left alone
     int sliding_window                   # positions a token sees, itself included; 0 = all

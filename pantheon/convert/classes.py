@@ -5,7 +5,6 @@ Defaults are those of transformers' configuration classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pantheon._core.config_hf import CLASSES as IN_PLACE
@@ -50,19 +49,6 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
 # Spellings of the activation that an architecture has; SiLU where none is listed.
 ACTIVATIONS = {"phi2": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "bitnet-b1.58": ("relu2",)}
 SILU = ("silu", "swish")
-
-
-def model_class(config: Mapping[str, Any], path: str) -> str:
-    """The first known class of a configuration; ValueError listing the known ones."""
-    names = config.get("architectures")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path}: key architectures must be a list with the name of a model class")
-    for name in names:
-        if name in CLASSES:
-            return name
-    if any("rwkv" in name.lower() for name in names):
-        raise ValueError(f"{path}: {NO_RWKV}")
-    raise ValueError(f"{path}: model class {names[0][:80]!r} is unknown; known: {', '.join(CLASSES)}")
 
 
 NO_RWKV = "RWKV models are converted from a folder with their safetensors file and vocabulary, without config.json"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pantheon._core.config_hf import ternary_rule
-from pantheon.convert.classes import ACTIVATIONS, CLASSES, IN_PLACE, SILU, model_class
+from pantheon._core.config_hf import optional_parts, standard_config, ternary_rule
+from pantheon.convert.classes import ACTIVATIONS, CLASSES, IN_PLACE, NO_RWKV, SILU
 from pantheon.convert.rope import Rope, read_rope
 from pantheon.convert.settings import Settings
 
@@ -55,6 +55,7 @@ class Hyper:
     rope: Rope
     window: int
     tied: bool
+    optional: frozenset[str]  # what the class has of the parts that may be missing, by the ends of their GGUF names
     ternary: str
     experts: Experts | None
     delta: Delta | None
@@ -62,11 +63,12 @@ class Hyper:
 
 def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
     """config: the parsed config.json; path: its name, for messages. ValueError naming file and key."""
-    name = model_class(config, path)
+    if isinstance(config, Mapping) and "rwkv" in str(config.get("architectures")).lower():
+        raise ValueError(f"{path}: {NO_RWKV}")
+    config = standard_config(config, path)
+    name = config["architectures"][0]
     arch, defaults = CLASSES[name]
     settings = Settings(config, defaults, path)
-    if isinstance(config.get("text_config"), dict):  # of a multimodal model
-        settings = Settings({**config, **config["text_config"]}, defaults, path, "text_config.")
     act = settings.text("hidden_act", "silu")
     if arch == "bitnet-b1.58" and act in SILU:
         arch = "bitnet"
@@ -92,7 +94,8 @@ def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
         n_ff=0 if arch == "qwen35moe" else settings.integer("intermediate_size", None, 1, 1 << 24),
         norm_eps=settings.positive("layer_norm_eps" if arch == "phi2" else "rms_norm_eps", 1e-6),
         rope=read_rope(settings, arch, head_dim, n_ctx), window=_window(settings, name, n_layer, n_ctx),
-        tied=settings.flag("tie_word_embeddings", False), ternary=_ternary(settings, config, name), experts=experts,
+        tied=settings.flag("tie_word_embeddings", False), optional=optional_parts(config, path),
+        ternary=_ternary(settings, config, name), experts=experts,
         delta=_delta(settings, n_layer) if arch.startswith("qwen35") else None,
     )  # fmt: skip
 
@@ -136,8 +139,6 @@ def _experts(settings: Settings, name: str, arch: str, n_layer: int) -> Experts 
     if arch not in ("qwen2moe", "qwen3moe", "qwen35moe"):
         return None
     n = settings.integer("num_experts", None, 1)
-    if "num_experts" not in settings.values:  # transformers 5 spells it so
-        n = settings.integer("num_local_experts", n, 1)
     dense: set[int] = set()
     if arch != "qwen35moe":
         listed = settings.get("mlp_only_layers", [])

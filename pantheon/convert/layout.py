@@ -34,6 +34,7 @@ class Layout:
         self.folder = folder
         self.outputs: list[Output] = []
         self._used: set[str] = set()
+        self._unused: set[str] = set()  # what other configurations of the class have: files may hold it all the same
         self.prefix, head = next((p for p in _PREFIXES if f"{p[0]}embed_tokens.weight" in source), _PREFIXES[0])
         self.head = f"{head}lm_head"
 
@@ -84,7 +85,10 @@ class Layout:
             self.matrix(f"{ours}.weight", [f"{t}.weight" for t in spellings], rows, columns, order)
         else:
             self._ternary(f"{ours}.weight", f"{spellings[0]}.weight", rows, columns, order)
-        self.vector(f"{ours}.bias", [f"{t}.bias" for t in spellings], rows, order, optional=True)
+        part = f"{ours.split('.')[-1]}.bias"
+        if part in self.h.optional:
+            self.vector(f"{ours}.bias", [f"{t}.bias" for t in spellings], rows, order, optional=True)
+        self._unused.update(f"{t}.bias" for t in spellings)
 
     def _ternary(self, ours: str, theirs: str, rows: int, columns: int, order: Indices | None) -> None:
         rule = self.h.ternary
@@ -111,19 +115,26 @@ class Layout:
     def embeddings(self, norm: str = "norm", change: Callable[[Values], Values] | None = None) -> None:
         """The embedding, the last norm, the LM head unless it is tied, and the factors of the rope."""
         h = self.h
-        self.matrix("token_embd.weight", f"{self.prefix}embed_tokens.weight", h.n_vocab, h.n_embd)
+        head = [f"{self.head}.weight", "lm_head.weight"]
+        embedding = [f"{self.prefix}embed_tokens.weight"]
+        tied = h.tied and self._same_matrix(head, embedding)
+        self.matrix("token_embd.weight", [*embedding, *head] if tied else embedding, h.n_vocab, h.n_embd)
         self.vector("output_norm.weight", f"{self.prefix}{norm}.weight", h.n_embd, change=change)
         if h.arch == "phi2":
             self.vector("output_norm.bias", f"{self.prefix}{norm}.bias", h.n_embd)
-        head = [f"{self.head}.weight", "lm_head.weight"]
-        if h.tied:
-            self.find(head, (h.n_vocab, h.n_embd), optional=True)  # some folders hold the duplicate
-            head = [f"{self.prefix}embed_tokens.weight"]
-        if not h.tied or h.arch in _OWN_HEAD:
-            self.matrix("output.weight", head, h.n_vocab, h.n_embd)
-        self.vector("output.bias", f"{self.head}.bias", h.n_vocab, optional=h.arch != "phi2")
+        if not tied or h.arch in _OWN_HEAD:
+            self.matrix("output.weight", [*head, *embedding] if tied else head, h.n_vocab, h.n_embd)
+        if h.arch == "phi2":
+            self.vector("output.bias", f"{self.head}.bias", h.n_vocab)
         for name, values in h.rope.tensors.items():
             self.add(name, values.shape, "float", Whole(values))
+
+    def _same_matrix(self, *names: Sequence[str]) -> bool:
+        """Whether the file has just one of these, or holds the same numbers under all the names."""
+        shape = (self.h.n_vocab, self.h.n_embd)
+        found = [self.source[name] for spellings in names if (name := self.find(spellings, shape, optional=True))]
+        return len({tensor.dtype for tensor in found}) == 1 and all(
+            np.array_equal(tensor.data, found[0].data) for tensor in found[1:])
 
     def experts(self, ours: str, theirs: str) -> None:
         """The router, the experts, stacked, and the shared expert of the layer with this prefix."""
@@ -169,7 +180,7 @@ class Layout:
 
     def check_extra(self) -> None:
         """ValueError naming a tensor of the folder that no tensor of the file comes from."""
-        extra = [name for name in self.source if name not in self._used and not _IGNORED.search(name)
+        extra = [name for name in self.source if name not in self._used | self._unused and not _IGNORED.search(name)
                  and not name.startswith(_VISION)]
         if extra:
             shape = _text(self.source[extra[0]].shape)

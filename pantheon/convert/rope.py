@@ -25,8 +25,8 @@ class Rope:
 
 
 def read_rope(settings: Settings, arch: str, head_dim: int, n_ctx: int) -> Rope:
-    """From rope_parameters (new) or rope_theta and rope_scaling (old); see ValueError of Settings."""
-    name = "rope_parameters" if settings.get("rope_parameters") is not None else "rope_scaling"
+    """From rope_parameters (new) or rope_scaling (old), and rope_theta; see ValueError of Settings."""
+    name = "rope_scaling" if settings.get("rope_scaling") is not None else "rope_parameters"
     rope = settings.part(name)
     base = rope.positive("rope_theta", settings.positive("rope_theta", 10000.0))
     fraction = rope.positive("partial_rotary_factor", settings.positive("partial_rotary_factor", 1.0))

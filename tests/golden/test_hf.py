@@ -120,6 +120,8 @@ def as_hf(folder, path, class_name):
             "num_key_value_heads": n_kv, "head_dim": c.head_dim, "max_position_embeddings": c.n_ctx,
             "rms_norm_eps": c.norm_eps, "sliding_window": c.sliding_window or None,
             "rope_parameters": rope | {"rope_theta": c.rope_base},
+            "attention_bias": class_name == "LlamaForCausalLM",
+            "mlp_bias": class_name == "LlamaForCausalLM",
             "tie_word_embeddings": not any(t.name == "output.weight" for t in reader.tensors)}
     for tensor in reader.tensors:
         stem, suffix = tensor.name.rsplit(".", 1)

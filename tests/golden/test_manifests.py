@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
-REFERENCES = {"tiny": "transformers", "hf": "transformers", "convert": "transformers", "rwkv": "rwkv-x"}
+REFERENCES = {"tiny": "transformers", "hf": "transformers", "convert": "transformers", "rwkv": "rwkv-x",
+              "config": "transformers"}
 VERSION = re.compile(r"\d+\.\d+.*")
 
 

@@ -267,7 +267,8 @@ def rope(**fields):
     (rope(type="linear", factor=-2), "rope_factor"), (rope(type="longrope", factor=2.0), "rope_type is 'longrope'"),
     (rope(rope_type="llama3", factor=8.0), "low_freq_factor is missing"),
     (rope(rope_type="llama3", factor=8.0, low_freq_factor=4, high_freq_factor=4), "high_freq_factor is 4"),
-    (rope(rope_type="yarn", factor=4, truncate=False), "truncate"), (rope(rope_type="yarn", factor=[4]), "factor"),
+    (rope(rope_type="yarn", factor=4, truncate=1), "truncate is 1, not true or false"),
+    (rope(rope_type="yarn", factor=[4]), "factor"),
     (rope(rope_type="yarn", factor=4, original_max_position_embeddings=0), "rope_orig_ctx is 0"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ({"quantization_config": 1}, "quantization_config"), ({"quantization_config": {}}, "quant_method is ''"),
@@ -375,9 +376,9 @@ def test_tensors_that_nothing_reads(tmp_path, name, match):
 
 
 def test_tensors_of_other_parts(tmp_path):
-    """A head that is tied anyway, rotation tables of old writers, drafts; the picture side of a multimodal model."""
+    """Rotation tables of old writers, drafts; the picture side of a multimodal model."""
     ones = np.ones((6, 8), np.float32)
-    more = {"lm_head.weight": ones, "model.layers.0.self_attn.rotary_emb.inv_freq": ones[0, :2], "mtp.fc.weight": ones}
+    more = {"model.layers.0.self_attn.rotary_emb.inv_freq": ones[0, :2], "mtp.fc.weight": ones}
     with pantheon.load(hf_folder(tmp_path / "a", CONFIG, tiny_tensors())) as model:
         expected = model.prefill([1, 2, 3], model.new_state())
     inner = {name.replace("model.", "model.language_model."): array for name, array in tiny_tensors().items()}
@@ -401,4 +402,4 @@ def test_tensors_of_other_parts(tmp_path):
 ])
 def test_tensors_that_do_not_fit(tmp_path, name, array, match):
     with pytest.raises(ValueError, match=match):
-        pantheon.load(hf_folder(tmp_path / "m", CONFIG, {**tiny_tensors(), name: array}))
+        pantheon.load(hf_folder(tmp_path / "m", CONFIG | {"attention_bias": True}, {**tiny_tensors(), name: array}))

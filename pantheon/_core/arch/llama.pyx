@@ -42,9 +42,9 @@ from pantheon._core.arena cimport (
 from pantheon._core.config cimport config_from_gguf, config_validate
 from pantheon._core.config_hf cimport (
     config_from_hf,
+    hf_optional,
     hf_rope_factors,
     hf_ternary_rule,
-    hf_text,
     hf_tied,
     hf_windows,
 )
@@ -281,9 +281,10 @@ cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, con
     cdef float[::1] short_factors, long_factors
     cdef int i
     model.config.arch = self.arch
-    config = hf_text(config, config_path)
     config_from_hf(&model.config, config, config_path)
     config_validate(&model.config, config_path)
+    optional = hf_optional(config, config_path)
+    source.optional = <PyObject *>optional
     source.tied = hf_tied(config, config_path)
     source.ternary = hf_ternary_rule(config, config_path)
     if self.arch == PN_ARCH_MIXTRAL:

@@ -13,7 +13,14 @@ from pantheon._core.rope cimport pn_rope, rope_init
 from pantheon._core.source cimport PN_TERNARY_NONE, pn_source, source_tensor
 from pantheon._core.tensor cimport matrix_load, matrix_view, owned_calloc, pn_matrix, pn_owned, vector_load
 from pantheon._core.ternary cimport ternary_load
-from pantheon._core.types cimport PN_ARCH_PHI2, PN_ARCH_PHI3, PN_ROPE_SCALING_LONGROPE, pn_config
+from pantheon._core.types cimport (
+    PN_ARCH_PHI2,
+    PN_ARCH_PHI3,
+    PN_ARCH_QWEN3,
+    PN_ARCH_QWEN3MOE,
+    PN_ROPE_SCALING_LONGROPE,
+    pn_config,
+)
 
 
 cdef int load_matrix(pn_matrix *m, pn_owned *owned, const pn_source *f, str path, str name, int rows,
@@ -54,7 +61,7 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const pn_sourc
     cdef int q_rows = c.n_head * c.head_dim, kv_rows = c.n_kv_head * c.head_dim
     cdef const float *qkv_bias
     b = f"blk.{i}."
-    cdef bint phi2 = c.arch == PN_ARCH_PHI2
+    cdef bint phi2 = c.arch == PN_ARCH_PHI2, qwen3 = c.arch in (PN_ARCH_QWEN3, PN_ARCH_QWEN3MOE)
     layer.window = c.sliding_window
     layer.attn_norm = vector_load(&w.owned, f, path, b + "attn_norm.weight", c.n_embd, False)
     layer.attn_norm_bias = vector_load(&w.owned, f, path, b + "attn_norm.bias", c.n_embd, False) if phi2 else NULL
@@ -69,8 +76,8 @@ cdef int load_layer(pn_llama_model *w, int i, const pn_config *c, const pn_sourc
         layer.q_bias = vector_load(&w.owned, f, path, b + "attn_q.bias", q_rows, True)
         layer.k_bias = vector_load(&w.owned, f, path, b + "attn_k.bias", kv_rows, True)
         layer.v_bias = vector_load(&w.owned, f, path, b + "attn_v.bias", kv_rows, True)
-    layer.q_norm = vector_load(&w.owned, f, path, b + "attn_q_norm.weight", c.head_dim, True)
-    layer.k_norm = vector_load(&w.owned, f, path, b + "attn_k_norm.weight", c.head_dim, True)
+    layer.q_norm = vector_load(&w.owned, f, path, b + "attn_q_norm.weight", c.head_dim, not qwen3)
+    layer.k_norm = vector_load(&w.owned, f, path, b + "attn_k_norm.weight", c.head_dim, not qwen3)
     layer.attn_sub_norm = vector_load(&w.owned, f, path, b + "attn_sub_norm.weight", q_rows, not w.sub_norms)
     load_rows(&layer.out, &w.owned, f, path, None, [b + "attn_output.weight"], [c.n_embd], q_rows)
     layer.out_bias = vector_load(&w.owned, f, path, b + "attn_output.bias", c.n_embd, True)

@@ -37,7 +37,7 @@ from pantheon._core.arch.run cimport (
     run_prefill,
 )
 from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
-from pantheon._core.config_hf cimport hf_ternary_rule, hf_text, hf_tied
+from pantheon._core.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
 from pantheon._core.deltanet cimport pn_deltanet_run
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_get_str, gguf_open
 from pantheon._core.gguf_values cimport path_of
@@ -238,11 +238,12 @@ cdef int load_hf(pn_model *model, const pn_arch_ops *self, const safetensors_fil
                  str config_path) except -1:
     cdef pn_qwen35moe_model *w = new_model()
     cdef pn_source source = source_safetensors(f)
-    config = hf_text(config, config_path)
     model.config.arch = self.arch
     source.names = PN_NAMES_QWEN35
     source.tied = hf_tied(config, config_path)
     try:
+        optional = hf_optional(config, config_path)
+        source.optional = <PyObject *>optional
         hf_ternary_rule(config, config_path)     # none of these: it raises
         qwen35moe_hf_config(w, &model.config, config, config_path)
         load_tensors(w, &model.config, &source, path)

@@ -14,7 +14,7 @@ from libc.string cimport memset
 from pantheon._core.arch.moe_load cimport moe_load
 from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
 from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.config_hf cimport config_from_hf, hf_integer
+from pantheon._core.config_hf cimport config_from_hf, hf_integer, hf_rope
 from pantheon._core.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values, pn_deltanet_dims
 from pantheon._core.gguf cimport gguf_file, gguf_find, gguf_get_int, gguf_value
 from pantheon._core.linear cimport group_add, pn_group
@@ -136,8 +136,7 @@ cdef int qwen35moe_hf_config(pn_qwen35moe_model *w, pn_config *c, dict config, s
                          f"{d.n_k_head}")
     d.norm_eps = c.norm_eps
     d.grouped = True
-    value = next((config[key].get("mrope_section") for key in ("rope_parameters", "rope_scaling")
-                  if isinstance(config.get(key), dict)), None) or [11, 11, 10]
+    value = hf_rope(config).get("mrope_section") or [11, 11, 10]
     if not is_sections(value, c):
         raise ValueError(f"{path}: key mrope_section of the rotation is no list of 3 numbers of pairs")
     for i in range(3):
