@@ -6,7 +6,9 @@ from pantheon._core.kernels.table cimport (
     PN_ACT_F32,
     PN_ACT_KINDS,
     PN_ACT_Q32,
+    PN_ACT_Q256,
     PN_ACT_ROW,
+    PN_ACT_WIDE,
     PN_PANEL,
     pn_act,
 )
@@ -113,15 +115,18 @@ cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **
         act.f = x.f
         if k == <int>PN_ACT_F32 or not wanted:
             continue
-        block = 32 if k == <int>PN_ACT_Q32 else x.n if k == <int>PN_ACT_ROW else 256
-        act.q = <int8_t *>carve(base, &used, n * n_tok)
+        block = 32 if k == <int>PN_ACT_Q32 or k == <int>PN_ACT_WIDE else x.n if k == <int>PN_ACT_ROW else 256
+        if k == <int>PN_ACT_WIDE:
+            act.wide = <int16_t *>carve(base, &used, n * n_tok * sizeof(int16_t))
+        else:
+            act.q = <int8_t *>carve(base, &used, n * n_tok)
         act.d = <float *>carve(base, &used, n // block * n_tok * sizeof(float))
         if k == <int>PN_ACT_Q32:
             act.s = <float *>carve(base, &used, n // 32 * n_tok * sizeof(float))
             act.bsum = <int32_t *>carve(base, &used, n // 32 * n_tok * sizeof(int32_t))
         elif k == <int>PN_ACT_ROW:
             act.bsum = <int32_t *>carve(base, &used, n_tok * sizeof(int32_t))
-        else:
+        elif k == <int>PN_ACT_Q256:
             act.sum = <int16_t *>carve(base, &used, n // 16 * n_tok * sizeof(int16_t))
     for k in range(GROUP_MAX if n_tok > 1 else 0):
         form_bytes = 0

@@ -71,7 +71,7 @@ def path(name, tmp_path, monkeypatch):
     return every_architecture.model_path(name, tmp_path, monkeypatch)
 
 
-STRUCTS = 4608               # of a state and what is in it: no part of a price that grows
+STRUCTS = 5632               # of a state and what is in it: no part of a price that grows
 POINTERS = 8 * 40            # of a batch's states
 
 

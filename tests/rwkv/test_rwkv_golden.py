@@ -70,7 +70,8 @@ def test_int8_is_close_to_float(rwkv, golden, name):
         assert divergence.max() < MAX_KL_INT8, divergence
         decoded = np.stack([model.forward(token, state) for token in g["decoded"]])
         assert np.isfinite(decoded).all()
-        assert kl(g["decode_logits"], decoded[::10]).mean() < MAX_KL_INT8
+        divergence = kl(g["decode_logits"], decoded[::10])
+        assert divergence.max() < MAX_KL_INT8, divergence
 
 
 def test_a_token_before_any_prompt_has_no_memory(rwkv):

@@ -19,15 +19,16 @@ from pantheon._core.types cimport tm_tensor
 cdef struct quantize_job:
     const pn_kernels *k
     const pn_matrix *source
-    uint8_t *out                         # (rows, 4 + cols)
+    uint8_t *out                         # (rows, cols / 32 * 36)
     int bad                              # set when a rank met a number that is not finite, or no memory
 
 
 cdef void quantize_rows(void *arg, int rank, int n) noexcept nogil:
-    """This rank's rows of a matrix, to int8 with one scale each."""
+    """This rank's rows of a matrix, to int8 with one scale per 32."""
     cdef quantize_job *job = <quantize_job *>arg
     cdef const pn_matrix *m = job.source
     cdef int r, i
+    cdef size_t row_bytes = <size_t>m.cols // job.k.group8.block * job.k.group8.block_bytes
     cdef int last = <int>(<int64_t>m.rows * (rank + 1) // n)
     cdef float sum
     cdef float *row = <float *>malloc(m.cols * sizeof(float))
@@ -42,7 +43,7 @@ cdef void quantize_rows(void *arg, int rank, int n) noexcept nogil:
         if not isfinite(sum):
             job.bad = 1
             break
-        job.k.row8_quantize(row, m.cols, job.out + <size_t>r * (4 + m.cols))
+        job.k.group8_quantize(row, m.cols, job.out + r * row_bytes)
     free(row)
 
 
@@ -132,8 +133,8 @@ cdef class RwkvTensors:
         if m.cols % 32 != 0:
             raise ValueError(f"{self.path}: tensor {self.full(name)} has rows of {m.cols}, which is no multiple of 32: "
                              "it cannot be quantised")
-        m.row_bytes = 4 + <size_t>m.cols
-        m.ops = &pn_kernels_active().row8
+        m.ops = &pn_kernels_active().group8
+        m.row_bytes = <size_t>m.cols // m.ops.block * m.ops.block_bytes
         job.out = <uint8_t *>owned_calloc(self.owned, m.rows * m.row_bytes)
         m.data = job.out
         job.k = pn_kernels_active()

@@ -24,10 +24,11 @@ typedef enum pn_type {
     PN_TYPE_COUNT = 43
 } pn_type;
 
-/* How a weight type wants its input: as floats, or as int8 codes with one scale per 32, per 256 or per all elements. With
- * PN_ACT_ROW products are exact integer sums, which the caller multiplies by d[t] and by the scale of the matrix. */
+/* How a weight type wants its input: as floats, or as int8 codes with one scale per 32, per 256 or per all elements, or as
+ * int16 codes with one per 32. With PN_ACT_ROW products are exact integer sums, which the caller multiplies by d[t] and by
+ * the scale of the matrix. */
 typedef enum pn_act_kind {
-    PN_ACT_F32 = 0, PN_ACT_Q32 = 1, PN_ACT_Q256 = 2, PN_ACT_ROW = 3, PN_ACT_KINDS = 4
+    PN_ACT_F32 = 0, PN_ACT_Q32 = 1, PN_ACT_Q256 = 2, PN_ACT_ROW = 3, PN_ACT_WIDE = 4, PN_ACT_KINDS = 5
 } pn_act_kind;
 
 /* n_tok input vectors of n elements, prepared once per matrix input and shared by all products that read it. Row t of
@@ -40,6 +41,7 @@ typedef struct pn_act {
     float *s;        /* (n_tok, n/32) d * sum of the block's codes; PN_ACT_Q32 only */
     int32_t *bsum;   /* (n_tok, n/32) or (n_tok, 1) sum of the block's codes; PN_ACT_Q32 and PN_ACT_ROW only */
     int16_t *sum;    /* (n_tok, n/16) sum of every 16 codes; PN_ACT_Q256 only */
+    int16_t *wide;   /* (n_tok, n) codes in [-32767, 32767], in place of q; PN_ACT_WIDE only */
 } pn_act;
 
 /* One weight type at one level. dot8, dot1 and tile give the same bits for the same row and input. */
@@ -173,9 +175,9 @@ typedef struct pn_kernels {
     void (*rwkv7_head)(const pn_rwkv7_step *step);
     /* sum over j of (v[j] - sum_i state[j][i] * k[i])^2: how badly the state restores one token's values */
     float (*rwkv7_loss)(const float *state, const float *k, const float *v);
-    /* int8 with one scale per row, made at load: f32 scale, n codes. Not a type of any file. */
-    pn_type_ops row8;
-    void (*row8_quantize)(const float *x, int n, uint8_t *row);
+    /* int8 with one scale per 32 weights, made at load: f32 scale, 32 codes. Not a type of any file. */
+    pn_type_ops group8;
+    void (*group8_quantize)(const float *x, int n, uint8_t *row);
 } pn_kernels;
 
 /* A level's entry: overwrites the entries that it has of its own. */

@@ -19,11 +19,11 @@ FAMILY(pn_ref_floats);
 FAMILY(pn_ref_attention);
 FAMILY(pn_ref_deltanet);
 FAMILY(pn_ref_rwkv);
-FAMILY(pn_ref_types_row8);
+FAMILY(pn_ref_types_group8);
 static const pn_level_init REF[] = {
     pn_ref_types_float, pn_ref_types_q32, pn_ref_types_k, pn_ref_types_fp4, pn_ref_types_ternary, pn_ref_types_iq,
     pn_ref_ternary, pn_ref_floats, pn_ref_attention, pn_ref_deltanet, pn_ref_rwkv,
-    pn_ref_types_row8,
+    pn_ref_types_group8,
 };
 
 #ifdef PN_HAVE_AVX2
@@ -46,11 +46,11 @@ FAMILY(pn_avx2_tiles_q8);
 FAMILY(pn_avx2_tiles_f32);
 FAMILY(pn_avx2_deltanet);
 FAMILY(pn_avx2_rwkv);
-FAMILY(pn_avx2_types_row8);
+FAMILY(pn_avx2_types_group8);
 static const pn_level_init AVX2[] = {
     pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_dequant,
     pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
-    pn_avx2_deltanet, pn_avx2_rwkv, pn_avx2_types_row8,
+    pn_avx2_deltanet, pn_avx2_rwkv, pn_avx2_types_group8,
     /* after the tiles of Q6_K, which they use */
     pn_avx2_types_q236_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,
     pn_avx2_ternary,
@@ -159,7 +159,7 @@ static int common_multiple(int a, int b)
 
 static int token_step(const pn_kernels *k)
 {
-    int step = k->row8.pack_tok > 0 ? k->row8.pack_tok : 1;
+    int step = k->group8.pack_tok > 0 ? k->group8.pack_tok : 1;
     for (int i = 0; i < PN_TYPE_COUNT; i++)
         if (k->type[i].tile)
             step = common_multiple(step, k->type[i].pack_tok);

@@ -2,13 +2,13 @@
 
 Arrays are C-contiguous float32 unless said otherwise.
 """
-from libc.stdint cimport int8_t, int32_t, uint8_t
+from libc.stdint cimport int16_t, uint8_t
 from libc.string cimport memset
 
 import numpy as np
 
 from pantheon._core.kernels.table cimport (
-    PN_ACT_Q32, PN_RWKV_HEAD, pn_act, pn_kernels, pn_kernels_level, pn_rwkv7_step,
+    PN_ACT_WIDE, PN_RWKV_HEAD, pn_act, pn_kernels, pn_kernels_level, pn_rwkv7_step,
 )
 
 
@@ -78,23 +78,38 @@ def loss(str level, const float[:, ::1] state, const float[::1] k, const float[:
 
 
 def quantize_rows(str level, const float[:, ::1] x):
-    """(rows, 4 + cols) bytes of int8 rows; cols is a multiple of 32."""
-    cdef uint8_t[:, ::1] out = np.zeros((x.shape[0], 4 + x.shape[1]), np.uint8)
+    """(rows, cols / 32 * 36) bytes of int8 rows: per block of 32 a float32 scale and the codes."""
+    cdef uint8_t[:, ::1] out = np.zeros((x.shape[0], x.shape[1] // 32 * 36), np.uint8)
     cdef int r
     if x.shape[1] % 32 or x.shape[1] == 0:
         raise ValueError(f"rows of {x.shape[1]} are not blocks of 32")
     for r in range(x.shape[0]):
-        pn_kernels_level(level).row8_quantize(&x[r, 0], <int> x.shape[1], &out[r, 0])
+        pn_kernels_level(level).group8_quantize(&x[r, 0], <int> x.shape[1], &out[r, 0])
     return np.asarray(out)
 
 
 def dequantize_rows(str level, const uint8_t[:, ::1] rows):
     """(rows, cols) float32 of int8 rows."""
-    cdef float[:, ::1] out = np.empty((rows.shape[0], rows.shape[1] - 4), np.float32)
+    cdef float[:, ::1] out = np.empty((rows.shape[0], rows.shape[1] // 36 * 32), np.float32)
     cdef int r
     for r in range(rows.shape[0]):
-        pn_kernels_level(level).row8.dequant(&rows[r, 0], &out[r, 0], out.shape[1])
+        pn_kernels_level(level).group8.dequant(&rows[r, 0], &out[r, 0], out.shape[1])
     return np.asarray(out)
+
+
+def quantize_input(str level, const float[::1] x):
+    """int16 codes (n,) of an input and their float32 scales (n / 32,)."""
+    cdef int n = <int> x.shape[0]
+    cdef int16_t[::1] wide = np.empty(n, np.int16)
+    cdef float[::1] d = np.empty(n // 32, np.float32)
+    cdef pn_act act
+    if n == 0 or n % 32:
+        raise ValueError(f"{n} elements are not blocks of 32")
+    memset(&act, 0, sizeof(act))
+    act.n, act.n_tok = n, 1
+    act.f, act.wide, act.d = &x[0], &wide[0], &d[0]
+    pn_kernels_level(level).quantize[<int> PN_ACT_WIDE](&act, 0)
+    return np.asarray(wide), np.asarray(d)
 
 
 def rows_product(str level, const uint8_t[:, ::1] rows, const float[::1] x):
@@ -102,20 +117,19 @@ def rows_product(str level, const uint8_t[:, ::1] rows, const float[::1] x):
     cdef const pn_kernels *k = pn_kernels_level(level)
     cdef int n = <int> x.shape[0], r = 0
     cdef float[::1] out = np.full(rows.shape[0], np.nan, np.float32)
-    cdef int8_t[::1] q = np.empty(n, np.int8)
-    cdef float[::1] d = np.empty(n // 32, np.float32), s = np.empty(n // 32, np.float32)
-    cdef int32_t[::1] bsum = np.empty(n // 32, np.int32)
+    cdef int16_t[::1] wide
+    cdef float[::1] d
     cdef pn_act act
-    if n == 0 or n % 32 or rows.shape[1] != n + 4:
+    if rows.shape[1] != n // 32 * 36:
         raise ValueError(f"rows of {rows.shape[1]} bytes do not fit {n} elements")
+    wide, d = quantize_input(level, x)
     memset(&act, 0, sizeof(act))
     act.n, act.n_tok = n, 1
-    act.f, act.q, act.d, act.s, act.bsum = &x[0], &q[0], &d[0], &s[0], &bsum[0]
-    k.quantize[<int> PN_ACT_Q32](&act, 0)
+    act.f, act.wide, act.d = &x[0], &wide[0], &d[0]
     while r + 8 <= rows.shape[0]:
-        k.row8.dot8(&rows[r, 0], rows.shape[1], &act, 0, &out[r], 1)
+        k.group8.dot8(&rows[r, 0], rows.shape[1], &act, 0, &out[r], 1)
         r += 8
     while r < rows.shape[0]:
-        k.row8.dot1(&rows[r, 0], &act, 0, &out[r])
+        k.group8.dot1(&rows[r, 0], &act, 0, &out[r])
         r += 1
     return np.asarray(out)

@@ -11,7 +11,7 @@ cdef extern from "kernels.h" nogil:
         PN_TYPE_COUNT
 
     ctypedef enum pn_act_kind:
-        PN_ACT_F32, PN_ACT_Q32, PN_ACT_Q256, PN_ACT_ROW, PN_ACT_KINDS
+        PN_ACT_F32, PN_ACT_Q32, PN_ACT_Q256, PN_ACT_ROW, PN_ACT_WIDE, PN_ACT_KINDS
 
     ctypedef enum pn_kv_kind:
         PN_KVK_F16, PN_KVK_F32, PN_KVK_Q8_0, PN_KVK_Q4_0, PN_KVK_COUNT
@@ -32,6 +32,7 @@ cdef extern from "kernels.h" nogil:
         float *s
         int32_t *bsum
         int16_t *sum
+        int16_t *wide
 
     ctypedef struct pn_type_ops:
         const char *name
@@ -127,8 +128,8 @@ cdef extern from "kernels.h" nogil:
         void (*rwkv_relu_sqr)(float *x, int n) noexcept nogil
         void (*rwkv7_head)(const pn_rwkv7_step *step) noexcept nogil
         float (*rwkv7_loss)(const float *state, const float *k, const float *v) noexcept nogil
-        pn_type_ops row8
-        void (*row8_quantize)(const float *x, int n, uint8_t *row) noexcept nogil
+        pn_type_ops group8
+        void (*group8_quantize)(const float *x, int n, uint8_t *row) noexcept nogil
 
 # nogil: the table in force, the highest level that this machine runs or the one that PANTHEON_CPU named. Never NULL.
 cdef const pn_kernels *pn_kernels_active() noexcept nogil
