@@ -195,6 +195,19 @@ cdef object check_logits(logits, bint writable):
     return logits
 
 
+cdef object check_ids(str name, ids, long high):
+    """A one-dimensional integer array of token ids in 0..high. TypeError or ValueError."""
+    array = ids if isinstance(ids, np.ndarray) else np.array(ids, dtype=None if len(ids) else np.uint32)
+    if array.ndim == 1 and array.dtype.kind not in "iu" and not isinstance(ids, np.ndarray) and all(
+            [type(token) is int for token in ids]):
+        raise ValueError(f"{name} must be ids in 0 ... {high}")      # no integer of C holds them all
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be a sequence of token ids")
+    if array.size and not 0 <= int(array.min()) <= int(array.max()) <= high:
+        raise ValueError(f"{name} must be ids in 0 ... {high}")
+    return array
+
+
 cdef object check_recent(recent, SamplingParams params):
     """uint32 (n,): the part of the recent tokens that a window of params can see."""
     window = max(params.c.penalty_last_n, params.c.dry_penalty_last_n)
@@ -205,13 +218,9 @@ cdef object check_recent(recent, SamplingParams params):
             recent = recent[-window:]
         except TypeError:                # a deque, a generator
             recent = list(recent)[-window:]
-        recent = np.array(recent, dtype=None if len(recent) else np.uint32)
-    if recent.ndim != 1 or recent.dtype.kind not in "iu":
-        raise TypeError("recent_tokens must be a sequence of token ids")
-    recent = recent[-window:]
-    if recent.size and not 0 <= int(recent.min()) <= int(recent.max()) < 0xFFFFFFFF:
-        raise ValueError("recent_tokens must be ids in 0 ... 4294967294")
-    return np.ascontiguousarray(recent, np.uint32)
+    elif recent.ndim == 1:
+        recent = recent[-window:]
+    return np.ascontiguousarray(check_ids("recent_tokens", recent, 0xFFFFFFFE), np.uint32)
 
 
 def sample(logits, SamplingParams params not None, recent_tokens=()):
@@ -310,11 +319,7 @@ def logprobs(logits, ids=None, *, top=None):
     if ids is None:
         ids = best[:k]
     else:
-        ids = np.array(ids, dtype=None if len(ids) else np.int64)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise TypeError("ids must be a sequence of token ids")
-        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < n:
-            raise ValueError(f"ids must be in 0 ... {n - 1}")
+        ids = check_ids("ids", ids, n - 1)
     values = logits[ids].astype(np.float64)
     if max == INFINITY:                  # the tokens at +inf share all of it
         values = np.where(values == np.inf, -np.log(np.count_nonzero(logits == np.inf)), -np.inf)
