@@ -210,15 +210,18 @@ class _Request:
         self.stopping = False            # nothing more is to be done for it
         self.feeding = False             # the prompt is being fed
         n = len(ids)
-        n_ctx = _context(model, n, max_tokens) if state is None else state.n_ctx
+        n_ctx = _context(model, n, max_tokens) if state is None else state.reach
         room = n_ctx if state is None else n_ctx - state.pos
         if n > room:
-            raise ContextFullError(f"the prompt has {n} tokens, and {room} of n_ctx {n_ctx} are free")
+            kind = "n_ctx" if state is None or state.reach == state.n_ctx else "reach"
+            raise ContextFullError(f"the prompt has {n} tokens, and {room} of {kind} {n_ctx} are free")
         wanted = room - n if max_tokens is None else min(max_tokens, room - n)
+        reach = n + wanted           # not what the state has room for: that depends on what else is asked of it
         kept = 0
         if self.cache is not None:
             n_ctx = max(n_ctx, self.cache.n_ctx)
-            prefix = self.cache.take(ids, admission.ask(model, n, wanted, quiet=True).kv_type, n_ctx)
+            prefix = self.cache.take(ids, admission.ask(model, n, wanted, quiet=True).kv_type, n_ctx,
+                                     reach)
             if prefix is not None:
                 state, self.checkpoints = prefix
                 kept = state.pos
@@ -242,7 +245,7 @@ class _Request:
                 logger.warning("max_tokens capped %d -> %d: %s", max_tokens, self.max_tokens, verdict.reason)
         try:
             self.state: State = state if state is not None else model.new_state(
-                n_ctx if spacious else max(1, min(n_ctx, fits)), verdict.kv_type)
+                n_ctx if spacious else max(1, min(n_ctx, fits)), verdict.kv_type, reach)
         except BaseException:
             self.reservation.release()
             raise
@@ -318,12 +321,8 @@ def _marks(model: Model, ids: list[int], kept: int) -> list[int]:
 
 
 def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int:
-    """Positions for a state of this one answer. LongRoPE's frequencies depend on them: there, as many as by default."""
-    usual = min(model.n_ctx_train, 4096)
-    if max_tokens is None:
-        return usual
-    exact = min(model.n_ctx_train, n_prompt + max_tokens)
-    return max(usual, exact) if model.config["rope_scaling"] == "longrope" else exact
+    """Positions for a state of this one answer."""
+    return min(model.n_ctx_train, 4096 if max_tokens is None else n_prompt + max_tokens)
 
 
 def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
@@ -362,7 +361,7 @@ def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
         if matcher.matched is not None:
             yield Chunk(text, token, logprob, "stop")
             return
-        if produced == request.max_tokens or state.pos == state.n_ctx:
+        if produced == request.max_tokens or state.pos == state.reach:
             text += matcher.feed(stream.flush())
             reason = "length" if matcher.matched is None else "stop"
             yield Chunk(text + matcher.flush(), token, logprob, reason)

@@ -57,6 +57,16 @@ def cut_back(state: State, keep: int, checkpoints: Iterable[Checkpoint] = ()) ->
     return state.pos
 
 
+def rotates(state: State, reach: int | None) -> bool:
+    """Whether the positions that state holds have the rotation of a sequence of so many; what it has room for does not
+    matter. An empty state takes it on."""
+    try:
+        state.set_reach(reach)
+    except ValueError:
+        return False
+    return True
+
+
 class Prefix(NamedTuple):
     """A state taken out of the cache; it holds the first state.pos tokens of the prompt."""
 
@@ -102,17 +112,19 @@ class PrefixCache(Single):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def take(self, tokens: Sequence[int], kv_type: str | None, n_ctx: int = 0) -> Prefix | None:
+    def take(self, tokens: Sequence[int], kv_type: str | None, n_ctx: int = 0,
+             reach: int | None = None) -> Prefix | None:
         """Takes out the state that shares most with a prompt, cut back to that; None when none is worth it.
 
         At least the prompt's last token is left to be fed, which gives its logits. An entry must be of this KV type,
-        have n_ctx positions, and share MIN_SHARED tokens and half of its own: no long one is given up for a greeting.
+        have n_ctx positions and the rotation of a sequence of reach, and share MIN_SHARED tokens and half of its own:
+        no long one is given up for a greeting.
         """
         prompt = tokens[:-1]
         with self._lock:
             best, shared = None, MIN_SHARED - 1
             for entry in tuple(self._entries):
-                if entry.state.kv_type != kv_type or entry.state.n_ctx < n_ctx:
+                if entry.state.kv_type != kv_type or entry.state.n_ctx < n_ctx or not rotates(entry.state, reach):
                     continue
                 n = common_prefix(entry.tokens, prompt)
                 if n > shared and 2 * n >= len(entry.tokens):

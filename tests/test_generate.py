@@ -16,7 +16,7 @@ def model(llama):
 
 
 def greedy_ids(model, prompt, n):
-    with model.new_state() as state:
+    with model.new_state(reach=len(prompt) + n) as state:
         logits = model.prefill(prompt, state)
         ids = []
         while len(ids) < n:

@@ -39,10 +39,12 @@ from pantheon._core.engine cimport (
     pn_state_kv_type,
     pn_state_n_ctx,
     pn_state_new_ex,
+    pn_state_reach,
     pn_state_reset,
     pn_state_restore,
     pn_state_snapshot,
     pn_state_snapshot_bytes,
+    pn_state_set_reach,
     pn_state_truncate,
 )
 from pantheon._core.gguf_reader cimport from_file
@@ -315,22 +317,27 @@ cdef class ModelBase:
             raise ValueError(f"{self.path}: no safetensors")
         return safetensors_view((<pn_arch_weights *>h.model.weights).safetensors, h)
 
-    def new_state(self, n_ctx=None, kv_type=None):
+    def new_state(self, n_ctx=None, kv_type=None, reach=None):
         """A new sequence of up to n_ctx positions (default: min(n_ctx_train, 4096), rounded up to a multiple of 8).
 
         kv_type: "f16", "f32", "q8_0" or "q4_0"; None: f16 (q4_0 for qwen35moe unless QWEN35_KV_Q4 is 0), or q8_0 while
         memory is short (rung 2 of the ladder).
+        reach: positions that the sequence will have, prompt and answer; None: n_ctx. See State.set_reach.
         ValueError naming the argument; MemoryError.
         """
         cdef long n = 0 if n_ctx is None else whole("n_ctx", n_ctx)
+        cdef long wanted = 0 if reach is None else whole("reach", reach)
         cdef pn_kv_type type = kv_number(kv_type)
         cdef ModelHandle h = self.open()
         cdef State state = State.__new__(State)
         cdef StateHandle s = StateHandle()
         if n_ctx is not None:
             between("n_ctx", n, 1, h.model.config.n_ctx)
+        if reach is not None:
+            between("reach", wanted, 1, h.model.config.n_ctx)
         s.model = h
         s.state = pn_state_new_ex(h.model, <int>n, pn_admit_kv_type(h.model) if type == PN_KV_DEFAULT else type)
+        pn_state_set_reach(s.state, <int>wanted)
         state.handle = s
         state.model = self
         self.states.add(state)           # from here on close() reaches it
@@ -481,14 +488,15 @@ cdef class State:
     cdef StateHandle enter(self, ModelBase model, int n):
         """begin for a call of `model` that adds n positions."""
         cdef StateHandle s
-        cdef int n_ctx
+        cdef int room
         if self.handle is not None and self.model is not model:
             raise ValueError("the state belongs to another model")
         s = self.begin()
-        n_ctx = pn_state_n_ctx(s.state)
-        if n > n_ctx - s.state.pos:
+        room = pn_state_reach(s.state)
+        if n > room - s.state.pos:
             s.turn.give()
-            raise ContextFullError(f"{n} more positions do not fit: {s.state.pos} of n_ctx {n_ctx} are used")
+            kind = "n_ctx" if room == pn_state_n_ctx(s.state) else "reach"
+            raise ContextFullError(f"{n} more positions do not fit: {s.state.pos} of {kind} {room} are used")
         return s
 
     cdef void shut(self):
@@ -524,6 +532,28 @@ cdef class State:
         """Positions that fit."""
         cdef StateHandle s = self.open()
         return pn_state_n_ctx(s.state)
+
+    @property
+    def reach(self):
+        """Positions that fit and that the rotation in use is made for; n_ctx but for LongRoPE's short factors."""
+        cdef StateHandle s = self.open()
+        return pn_state_reach(s.state)
+
+    def set_reach(self, reach):
+        """Says how many positions the sequence will have, prompt and answer; None: n_ctx, as in a new state.
+
+        It matters to models whose rotation is another one for long sequences (LongRoPE): all positions of a state have
+        the same. ValueError when the positions that the state holds have the other one: reset it first.
+        """
+        cdef long wanted = 0 if reach is None else whole("reach", reach)
+        cdef StateHandle s = self.begin()
+        try:
+            if reach is not None:
+                between("reach", wanted, 1, s.state.config.n_ctx)
+            if pn_state_set_reach(s.state, <int>wanted) != 0:
+                raise ValueError(pn_last_error().decode())
+        finally:
+            s.turn.give()
 
     @property
     def kv_type(self):

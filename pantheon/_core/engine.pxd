@@ -112,6 +112,12 @@ cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil
 # 8. MemoryError, or ValueError naming the argument.
 cdef pn_state *pn_state_new(pn_model *model) except NULL
 cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) except NULL
+# nogil. How many positions a sequence will have, prompt and answer; 0: as many as fit, which is what a new state has.
+# It matters where the rotation is another one for long sequences (LongRoPE): all positions of a state have the same.
+# 0, or -1 when reach is negative or the state holds positions of the other one: pn_state_reset() first.
+cdef int pn_state_set_reach(pn_state *state, int reach) noexcept nogil
+# nogil. Positions that fit and that the rotation in use is made for: at most pn_state_n_ctx(). -1 without a state.
+cdef int pn_state_reach(const pn_state *state) noexcept nogil
 # nogil. Zeroes K and V as far as they were used; pos becomes 0. 0, or -1 without a state.
 cdef int pn_state_reset(pn_state *state) noexcept nogil
 # nogil. NULL is allowed.

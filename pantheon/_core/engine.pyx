@@ -366,7 +366,38 @@ cdef pn_state *pn_state_new_ex(pn_model *model, int n_ctx, pn_kv_type kv_type) e
     except BaseException:
         pn_state_free(state)
         raise
+    pn_state_set_reach(state, 0)
     return state
+
+
+cdef int pn_state_set_reach(pn_state *state, int reach) noexcept nogil:
+    cdef const pn_arch_ops *ops
+    cdef bint *stretched
+    cdef bint beyond
+    if not given(state, b"state"):
+        return -1
+    if reach < 0:
+        pn_set_error(b"reach is %lld, not 0 or a number of positions", reach, 0)
+        return -1
+    ops = ops_of_state(state)
+    stretched = ops.state_stretched(state) if ops.state_stretched != NULL else NULL
+    if stretched == NULL:
+        return 0
+    beyond = (reach if reach > 0 else pn_state_n_ctx(state)) > state.config.rope_orig_ctx
+    if state.pos > 0 and beyond != stretched[0]:
+        pn_set_error(b"reach %lld has another rotation than the %lld positions of the state: reset it first", reach,
+                     state.pos)
+        return -1
+    stretched[0] = beyond
+    return 0
+
+
+cdef int pn_state_reach(const pn_state *state) noexcept nogil:
+    if not given(state, b"state"):
+        return -1
+    if ops_of_state(state).state_reach == NULL:
+        return pn_state_n_ctx(state)
+    return ops_of_state(state).state_reach(state)
 
 
 cdef int pn_state_reset(pn_state *state) noexcept nogil:

@@ -14,6 +14,7 @@ cdef struct pn_llama_kv_cache:
     int head_dim
     int n_ctx                            # a multiple of 8
     int high                             # positions ever written since the last reset
+    bint stretched                       # the keys are rotated by LongRoPE's long factors
     size_t k_bytes                       # of one head
     size_t v_bytes
     size_t nbytes                        # of all

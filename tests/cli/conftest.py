@@ -47,6 +47,9 @@ class State:
     def reset(self):
         self.tokens = []
 
+    def set_reach(self, reach):
+        assert self.pos < reach <= self.n_ctx
+
     def close(self):
         self.closed = True
 

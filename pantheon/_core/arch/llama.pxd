@@ -100,7 +100,7 @@ cdef struct pn_llama_model:
     pn_group head                        # (n_vocab, n_embd), the embedding when tied
     const float *head_bias               # (n_vocab,) or NULL
     pn_rope rope
-    pn_rope rope_long                    # LongRoPE, for states longer than rope_orig_ctx; else without frequencies
+    pn_rope rope_long                    # LongRoPE, for states that reach beyond rope_orig_ctx; else without freq.
     bint sub_norms                       # every layer has them
     bint squared_relu                    # activation of the gate; else SiLU
     pn_owned owned

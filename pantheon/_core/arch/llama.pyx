@@ -169,7 +169,7 @@ run_ops.task = llama_task
 run_ops.begin = begin
 run_ops.add = add
 run_ops.advance = advance
-run_ops.n_ctx = state_n_ctx
+run_ops.n_ctx = state_reach
 run_ops.broken = NULL
 
 
@@ -350,6 +350,19 @@ cdef pn_kv_type state_kv_type(const pn_state *state) noexcept nogil:
     return (<const pn_llama_kv_cache *>state.kv_cache).type
 
 
+cdef bint *state_stretched(const pn_state *state) noexcept nogil:
+    if state.config.rope_scaling != PN_ROPE_SCALING_LONGROPE:
+        return NULL
+    return &(<pn_llama_kv_cache *>state.kv_cache).stretched
+
+
+cdef int state_reach(const pn_state *state) noexcept nogil:
+    """Positions that fit and that the rotation is made for."""
+    cdef const bint *stretched = state_stretched(state)
+    cdef int n_ctx = state_n_ctx(state)
+    return n_ctx if stretched == NULL or stretched[0] else min(n_ctx, state.config.rope_orig_ctx)
+
+
 cdef size_t state_bytes(const pn_state *state) noexcept nogil:
     return (<const pn_llama_kv_cache *>state.kv_cache).nbytes + pn_arena_size(state.arena)
 
@@ -382,6 +395,8 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.prefill = pn_llama_prefill
     ops.forward_batch = pn_llama_forward_batch
     ops.state_new = state_new
+    ops.state_stretched = state_stretched
+    ops.state_reach = state_reach
     ops.state_reset = state_reset
     ops.state_free = state_free
     ops.state_truncate = state_truncate

@@ -26,8 +26,8 @@ from pantheon._core.types cimport PN_ROPE_NEOX, pn_config
 
 
 cdef const pn_rope *rope_of(const llama_job *job, int t) noexcept nogil:
-    """The rotation of token t's state: a state keeps one for life, since its keys were rotated by it."""
-    if job.w.rope_long.freq != NULL and job.attn.caches[t].n_ctx > job.c.rope_orig_ctx:
+    """The rotation of token t's state: one for all its positions, since its keys were rotated by it."""
+    if job.w.rope_long.freq != NULL and job.attn.caches[t].stretched:
         return &job.w.rope_long
     return &job.w.rope
 

@@ -43,6 +43,10 @@ cdef struct pn_arch_ops:
                          float *logits_out) noexcept nogil
     # GIL. Allocates state.kv_cache and state.arena; MemoryError.
     int (*state_new)(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1
+    # nogil. Where a state notes that its keys are rotated by LongRoPE's long factors; NULL where none has them.
+    bint *(*state_stretched)(const pn_state *state) noexcept nogil
+    # nogil. Positions that fit and that the rotation in use is made for; NULL where these are all that fit.
+    int (*state_reach)(const pn_state *state) noexcept nogil
     # nogil.
     void (*state_reset)(pn_state *state) noexcept nogil
     void (*state_free)(pn_state *state) noexcept nogil
