@@ -63,6 +63,7 @@ from pantheon._core.types cimport (
     pn_admit_status,
     pn_arch,
     pn_chat_style,
+    pn_config,
     pn_forward_fn,
     pn_kv_type,
     pn_load_opts,
@@ -77,6 +78,7 @@ from pantheon._core.types cimport (
 cdef api class AbiVersion [object pn_abi_version_object, type pn_abi_version_type, check_size error]:
     cdef void *version[PN_ABI_VERSION]
     cdef pn_model model
+    cdef pn_config config[2]             # of 4-byte fields: twice, so that one more is not lost in padding
     cdef pn_state state
     cdef pn_load_opts opts
     cdef tm_tensor tensor
