@@ -84,7 +84,7 @@ def active(tensors: Iterable, n_experts: int, n_experts_used: int) -> Active:
             head += elements
         elif len(t.shape) > 1:
             layers += elements * share
-    return Active(round(nbytes), round(layers), head)
+    return Active(round(nbytes), round(layers), round(head))
 
 
 def active_bytes(model: "pantheon.Model") -> int:
@@ -129,7 +129,8 @@ def _measuring_process(job: Job, answer: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    parent_process().join()
+    if (parent := parent_process()) is not None:
+        parent.join()
     os._exit(1)
 
 

@@ -18,5 +18,6 @@ def rope_table(
     low_freq: float = 1.0,
     high_freq: float = 4.0,
     factors: ArrayLike | None = None,
+    truncate: bool = True,
 ) -> tuple[NDArray[np.float64], float]: ...
 def mrope_table(dims: int, base: float, sections: Sequence[int], pos: Sequence[int]) -> NDArray[np.float32]: ...
