@@ -3,15 +3,12 @@ import os
 from pathlib import Path
 
 import pytest
+from fixture_paths import TINY, TINY_MODELS
 from hypothesis import HealthCheck, settings
 
 # no test asserts a time
 settings.register_profile("pantheon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pantheon")
-
-TINY = Path(__file__).parent / "fixtures" / "tiny"
-HF_MODELS = sorted(path.parent for path in (TINY.parent / "hf").glob("*/config.json"))
-TINY_MODELS = sorted(path.stem for path in TINY.glob("*.gguf"))
 
 
 @pytest.fixture(scope="session")

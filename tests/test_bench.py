@@ -9,7 +9,7 @@ from collections import namedtuple
 
 import pytest
 import rwkv_models
-from conftest import TINY
+from fixture_paths import TINY
 
 import pantheon
 from pantheon import bench

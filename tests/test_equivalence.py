@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import HF_MODELS, TINY, TINY_MODELS
+from fixture_paths import HF_MODELS, TINY, TINY_MODELS
 from wide_heads import widened
 
 import pantheon

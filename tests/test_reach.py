@@ -1,7 +1,7 @@
 """LongRoPE: short or long factors follow what a sequence can reach, not the room that its state has."""
 import numpy as np
 import pytest
-from conftest import TINY
+from fixture_paths import TINY
 
 import pantheon
 from pantheon import ContextFullError, SamplingParams
