@@ -12,14 +12,14 @@ ROOM = 96 << 20  # for the file's bytes, beside what the process has; a list of 
 
 CHILD = f"""
 import resource, sys
-import pantheon, pantheon.text.hf
+import numpy, pantheon.model, pantheon.text.hf     # numpy reserves address space for each core
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + {ROOM}, used + {ROOM}))
 what, path = sys.argv[1:]
 try:
     if what == "gguf":
-        pantheon.load(path)
+        pantheon.model.load(path)
     else:
         pantheon.text.hf.load_tokenizer(path, 300)
 except ValueError as e:
