@@ -12,6 +12,7 @@ from pantheon._core.kernels.table cimport (
     PN_PANEL,
     pn_act,
 )
+from pantheon._core.matrix cimport pn_matrix
 from pantheon._core.panels cimport (
     pack_tokens,
     packed_bytes,
@@ -23,7 +24,6 @@ from pantheon._core.panels cimport (
 )
 from pantheon._core.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
-from pantheon._core.tensor cimport pn_matrix
 
 cdef extern from *:
     """

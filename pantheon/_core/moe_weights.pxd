@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t
 
 from pantheon._core.linear cimport pn_group, pn_input
-from pantheon._core.tensor cimport pn_matrix, pn_owned
+from pantheon._core.matrix cimport pn_matrix, pn_owned
 
 cdef struct pn_moe:                      # weights of one layer
     int n_experts

@@ -1,12 +1,10 @@
-"""Weights as the forward passes see them (see tensor.pxd for the contract)."""
+"""Matrices and vectors from the tensors of a file (see tensor.pxd for the contract)."""
 import math
 
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from pantheon._core.kernels.table cimport (
-    PN_ACT_F32,
     PN_F32,
     PN_I2_S,
     PN_TQ2_0,
@@ -14,6 +12,7 @@ from pantheon._core.kernels.table cimport (
     pn_kernels_active,
     pn_type_ops,
 )
+from pantheon._core.matrix cimport owned_calloc
 from pantheon._core.source cimport pn_source, shape_text, source_name, source_tensor, type_text
 from pantheon._core.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
@@ -83,13 +82,6 @@ cdef int matrix_stack_load(pn_matrix *m, size_t *step, const pn_source *f, str p
     return stack_load(m, step, f, path, name, n, rows, cols, f"({n}, {rows}, {cols})", optional)
 
 
-cdef pn_matrix matrix_view(const pn_matrix *m, int first, int n) noexcept nogil:
-    cdef pn_matrix view = m[0]
-    view.data += <size_t>first * m.row_bytes
-    view.rows = n
-    return view
-
-
 cdef const float *values_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols, str shape,
                               bint optional) except? NULL:
     cdef tm_tensor *t = source_tensor(f, name)
@@ -120,38 +112,3 @@ cdef const float *vector_load(pn_owned *owned, const pn_source *f, str path, str
 cdef const float *table_load(pn_owned *owned, const pn_source *f, str path, str name, int rows, int cols,
                              bint optional) except? NULL:
     return values_load(owned, f, path, name, rows, cols, f"({rows}, {cols})", optional)
-
-
-cdef int matrix_to_f32(pn_matrix *m, pn_owned *owned) except -1:
-    cdef float *copy
-    cdef int i
-    if m.ops.act == PN_ACT_F32:
-        return 0
-    copy = <float *>owned_calloc(owned, <size_t>m.rows * m.cols * sizeof(float))
-    for i in range(m.rows):
-        m.ops.dequant(m.data + <size_t>i * m.row_bytes, copy + <size_t>i * m.cols, m.cols)
-    m.data = <const uint8_t *>copy
-    m.row_bytes = <size_t>m.cols * sizeof(float)
-    m.ops = &pn_kernels_active().type[<int>PN_F32]
-    return 0
-
-
-cdef void *owned_calloc(pn_owned *owned, size_t n) except NULL:
-    cdef void **items = <void **>realloc(owned.items, (owned.n + 1) * sizeof(void *))
-    if items == NULL:
-        raise MemoryError("no memory for the list of a model's buffers")
-    owned.items = items
-    items[owned.n] = calloc(1, n if n > 0 else 1)
-    if items[owned.n] == NULL:
-        raise MemoryError(f"no memory for a buffer of {n} bytes")
-    owned.n += 1
-    return items[owned.n - 1]
-
-
-cdef void owned_free(pn_owned *owned) noexcept nogil:
-    cdef int i
-    for i in range(owned.n):
-        free(owned.items[i])
-    free(owned.items)
-    owned.items = NULL
-    owned.n = 0

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_I8, PN_T2_ROWS, pn_kernels_active
+from pantheon._core.matrix cimport owned_calloc, pn_matrix, pn_owned
 from pantheon._core.safetensors cimport ST_U8
 from pantheon._core.source cimport (
     PN_TERNARY_DIVIDE,
@@ -18,7 +19,7 @@ from pantheon._core.source cimport (
     source_name,
     source_tensor,
 )
-from pantheon._core.tensor cimport matrix_load, owned_calloc, pn_matrix, pn_owned, vector_load
+from pantheon._core.tensor cimport matrix_load, vector_load
 from pantheon._core.ternary_codes cimport ternary_bad_byte, ternary_pack_row
 from pantheon._core.types cimport tm_tensor
 

@@ -7,11 +7,11 @@ from pantheon._core.arch.run cimport pn_run
 from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.linear cimport pn_group, pn_input, pn_team
+from pantheon._core.matrix cimport pn_matrix, pn_owned
 from pantheon._core.moe_weights cimport pn_moe, pn_moe_work
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
 from pantheon._core.safetensors cimport safetensors_file
-from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport pn_arch, pn_config, pn_model, pn_rope_kind, pn_state, tm_tensor
 
 cdef struct pn_llama_layer:

@@ -52,6 +52,7 @@ from pantheon._core.gguf cimport gguf_get_str
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset, pn_llama_kv_cache
 from pantheon._core.linear cimport input_begin
+from pantheon._core.matrix cimport owned_free
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.pool cimport pn_counter_zero
@@ -64,7 +65,6 @@ from pantheon._core.source cimport (
     source_check_extra,
     source_safetensors,
 )
-from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,

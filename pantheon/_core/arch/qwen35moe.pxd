@@ -8,10 +8,10 @@ from pantheon._core.gguf cimport gguf_file
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.linear cimport pn_group, pn_input
+from pantheon._core.matrix cimport pn_matrix, pn_owned
 from pantheon._core.moe_weights cimport pn_moe, pn_moe_work
 from pantheon._core.pool cimport pn_counter
 from pantheon._core.rope cimport pn_rope
-from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport PN_MODEL_MAX_DIES, pn_arch, pn_config, pn_model, pn_state, tm_tensor
 
 cdef struct pn_qwen35moe_layer:

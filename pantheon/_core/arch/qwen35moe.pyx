@@ -25,6 +25,7 @@ from pantheon._core.arch.qwen35moe_state cimport (
     state_snapshot_bytes,
     state_truncate,
 )
+from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
 from pantheon._core.arch.run cimport (
     pn_run,
     pn_run_ops,
@@ -36,13 +37,13 @@ from pantheon._core.arch.run cimport (
     run_pass,
     run_prefill,
 )
-from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
 from pantheon._core.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
 from pantheon._core.deltanet cimport pn_deltanet_run
 from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_get_str, gguf_open
 from pantheon._core.gguf_values cimport path_of
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport pn_llama_kv_cache
+from pantheon._core.matrix cimport owned_free
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.rope cimport rope_free
@@ -54,7 +55,6 @@ from pantheon._core.source cimport (
     source_gguf,
     source_safetensors,
 )
-from pantheon._core.tensor cimport owned_free
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
     PN_ROPE_NEOX,

@@ -8,8 +8,8 @@ from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.linear cimport pn_group, pn_input
+from pantheon._core.matrix cimport pn_matrix, pn_owned
 from pantheon._core.pool cimport pn_counter
-from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport pn_config, pn_load_opts, pn_model, pn_state, tm_tensor
 
 cdef enum:

@@ -2,8 +2,8 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from pantheon._core.gguf cimport gguf_file
+from pantheon._core.matrix cimport pn_matrix, pn_owned
 from pantheon._core.safetensors cimport safetensors_file
-from pantheon._core.tensor cimport pn_matrix, pn_owned
 from pantheon._core.types cimport tm_tensor
 
 # Every method raises ValueError naming file and tensor. Names are without the prefix, which is "rwkv.", "moba." or "".

@@ -12,7 +12,7 @@ from pantheon._core.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.pool cimport fw_pool_get, fw_pool_run
 from pantheon._core.safetensors cimport safetensors_tensor
 from pantheon._core.source cimport shape_text, type_text
-from pantheon._core.tensor cimport owned_calloc, pn_matrix
+from pantheon._core.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.threads import default_threads
 from pantheon._core.types cimport tm_tensor
 
