@@ -375,8 +375,17 @@ def test_set_of_one_part_may_have_any_name(write):
 C_FACE = '''
 from libc.stdint cimport int64_t
 from libc.string cimport strlen
-from pantheon._core.gguf cimport (gguf_close, gguf_file, gguf_find, gguf_get_bool, gguf_get_float, gguf_get_int,
-                                  gguf_get_str, gguf_kv, gguf_open, gguf_tensor)
+from pantheon._core.gguf cimport (
+    gguf_close,
+    gguf_find,
+    gguf_get_bool,
+    gguf_get_float,
+    gguf_get_int,
+    gguf_get_str,
+    gguf_open,
+    gguf_tensor,
+)
+from pantheon._core.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.gguf_reader cimport from_file
 from pantheon._core.gguf_vocab cimport ft_vocabulary
 from pantheon._core.types cimport tm_tensor

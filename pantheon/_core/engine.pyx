@@ -14,7 +14,8 @@ from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.cursor cimport byte_cursor, cursor_string
-from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_find, gguf_get_int, gguf_get_str, gguf_kv, gguf_open
+from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_get_int, gguf_get_str, gguf_open
+from pantheon._core.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.kernels.table cimport pn_kernels_check
 from pantheon._core.mapping cimport pn_mapping_set_room
 from pantheon._core.memory.environment cimport environment_warn

@@ -2,44 +2,10 @@
 #
 # Every length, offset and count of the file is checked before it is used; errors are ValueErrors that name the file and
 # the byte offset, key or tensor. Metadata lives in the first shard; tensors are the union of all shards.
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t
 
-from pantheon._core.mapping cimport pn_mapping
-from pantheon._core.types cimport ft_tokenizer, tm_tensor
-
-ctypedef enum gguf_value_type:
-    GGUF_U8 = 0
-    GGUF_I8 = 1
-    GGUF_U16 = 2
-    GGUF_I16 = 3
-    GGUF_U32 = 4
-    GGUF_I32 = 5
-    GGUF_F32 = 6
-    GGUF_BOOL = 7
-    GGUF_STRING = 8
-    GGUF_ARRAY = 9
-    GGUF_U64 = 10
-    GGUF_I64 = 11
-    GGUF_F64 = 12
-
-cdef struct gguf_kv:
-    char *key                            # (key_len + 1,) malloc, owned by who owns the array: names never change
-    size_t key_len
-    int type                             # gguf_value_type
-    int elem_type                        # of an array, else -1
-    uint64_t count                       # elements of an array; bytes of a string; 1 otherwise
-    const uint8_t *data                  # the value; the bytes of a string, the elements of an array
-
-cdef struct gguf_file:
-    int version
-    int n_maps
-    pn_mapping **maps                    # (n_maps,) owned
-    int64_t n_kv
-    gguf_kv *kv                          # (n_kv,) owned
-    int64_t n_tensors
-    tm_tensor *tensors                   # (n_tensors,) owned; data points into the mappings
-    void *index                          # name and key lookup, private
-    ft_tokenizer *tokenizer              # view of tokenizer.ggml.*, owned; NULL when the file has no vocabulary
+from pantheon._core.gguf_file cimport gguf_file, gguf_kv
+from pantheon._core.types cimport tm_tensor
 
 # GIL; any shard of a split set may be named; the caller owns the result.
 cdef gguf_file *gguf_open(str path) except NULL

@@ -13,7 +13,8 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t
 
 from pantheon._core.ggml_types cimport ggml_type
-from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_kv, gguf_open, gguf_tensor, gguf_value
+from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_open, gguf_tensor, gguf_value
+from pantheon._core.gguf_file cimport gguf_kv
 from pantheon._core.gguf_shard cimport tensor_bytes
 from pantheon._core.gguf_values cimport path_of
 from pantheon._core.mapping cimport pn_mappings_check

@@ -1,19 +1,8 @@
 # One GGUF file: a whole model, or one part of a split set.
 from libc.stdint cimport int64_t
 
-from pantheon._core.gguf cimport gguf_kv
-from pantheon._core.mapping cimport pn_mapping
-from pantheon._core.name_index cimport name_index
+from pantheon._core.gguf_file cimport gguf_kv, gguf_shard
 from pantheon._core.types cimport tm_tensor
-
-cdef struct gguf_shard:                  # all zero: empty and valid
-    pn_mapping *map                      # owned
-    int version
-    int64_t n_kv
-    gguf_kv *kv                          # (n_kv,) owned; values are in the mapping
-    name_index keys                      # owned; items are positions in kv
-    int64_t n_tensors
-    tm_tensor *tensors                   # (n_tensors,) owned; data points into the mapping
 
 # GIL; maps the file, reads and checks its whole directory into *s, which must be all zero. After an error too the
 # caller owes s a gguf_shard_free. Tensor names are not yet compared with each other: that is for the whole set.

@@ -18,7 +18,7 @@ from pantheon._core.cursor cimport (
     pn_checked_mul,
 )
 from pantheon._core.ggml_types cimport ggml_type, ggml_type_info
-from pantheon._core.gguf cimport GGUF_ARRAY, GGUF_STRING, GGUF_U32, gguf_kv
+from pantheon._core.gguf_file cimport GGUF_ARRAY, GGUF_STRING, GGUF_U32, gguf_kv
 from pantheon._core.gguf_values cimport path_of, quoted, value_size, value_type_name
 from pantheon._core.mapping cimport pn_mapping_close, pn_mapping_open
 from pantheon._core.name_index cimport name_index_add, name_index_find, name_index_free

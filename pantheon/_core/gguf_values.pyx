@@ -13,20 +13,20 @@ from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, 
 from libc.string cimport memcmp, memcpy, strlen
 
 from pantheon._core.cursor cimport byte_cursor, cursor_string
-from pantheon._core.gguf cimport (
+from pantheon._core.gguf_file cimport (
     GGUF_ARRAY,
     GGUF_BOOL,
     GGUF_F32,
     GGUF_F64,
-    GGUF_I8,
     GGUF_I16,
     GGUF_I32,
     GGUF_I64,
+    GGUF_I8,
     GGUF_STRING,
-    GGUF_U8,
     GGUF_U16,
     GGUF_U32,
     GGUF_U64,
+    GGUF_U8,
     gguf_kv,
 )
 from pantheon._core.mapping cimport pn_mapping

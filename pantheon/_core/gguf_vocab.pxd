@@ -1,7 +1,7 @@
 # The vocabulary view of a GGUF file: body of the opaque ft_tokenizer.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from pantheon._core.gguf_shard cimport gguf_shard
+from pantheon._core.gguf_file cimport gguf_shard
 
 cdef extern from "ft_tokenizer.h":
     ctypedef struct ft_vocabulary "ft_tokenizer":    # fields are described in the header

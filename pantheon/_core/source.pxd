@@ -5,7 +5,7 @@
 # since a bias or a norm that nobody read would make the model another one.
 from cpython.ref cimport PyObject
 
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.gguf_file cimport gguf_file
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.types cimport tm_tensor
 

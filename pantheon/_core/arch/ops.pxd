@@ -1,7 +1,7 @@
 # What an architecture gives the engine: one pn_arch_ops row, and a weight struct that starts with pn_arch_weights.
 from libc.stdint cimport uint32_t
 
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.gguf_file cimport gguf_file
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport pn_source

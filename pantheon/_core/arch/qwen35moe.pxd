@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.deltanet cimport pn_deltanet, pn_deltanet_dims, pn_deltanet_state
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.gguf_file cimport gguf_file
 from pantheon._core.kernels.table cimport pn_kernels
 from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.linear cimport pn_group, pn_input

@@ -39,7 +39,8 @@ from pantheon._core.arch.run cimport (
 )
 from pantheon._core.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
 from pantheon._core.deltanet cimport pn_deltanet_run
-from pantheon._core.gguf cimport gguf_close, gguf_file, gguf_get_str, gguf_open
+from pantheon._core.gguf cimport gguf_close, gguf_get_str, gguf_open
+from pantheon._core.gguf_file cimport gguf_file
 from pantheon._core.gguf_values cimport path_of
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport pn_llama_kv_cache

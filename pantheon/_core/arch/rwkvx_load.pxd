@@ -1,5 +1,5 @@
 # Weights of RWKV-X and RWKV-7 from safetensors, or from a GGUF file with the same tensors.
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.gguf_file cimport gguf_file
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.types cimport pn_load_opts, pn_model
 

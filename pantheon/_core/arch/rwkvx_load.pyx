@@ -35,7 +35,7 @@ from pantheon._core.arch.rwkvx cimport (
 )
 from pantheon._core.arch.rwkvx_tensors cimport RwkvTensors
 from pantheon._core.config cimport config_validate
-from pantheon._core.gguf cimport gguf_file
+from pantheon._core.gguf_file cimport gguf_file
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.linear cimport group_add, pn_group
 from pantheon._core.matrix cimport owned_calloc, owned_free, pn_matrix
