@@ -6,7 +6,7 @@ the first part, tensors from all of them.
 import errno
 import re
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset, strlen
 

@@ -17,6 +17,7 @@ from libc.string cimport memset
 
 from pantheon._core.arch.llama_layers cimport llama_layer, llama_task
 from pantheon._core.arch.llama_load cimport llama_load_tensors
+from pantheon._core.arch.llama_structs cimport llama_job, pn_llama_model, pn_llama_stream, pn_llama_work
 from pantheon._core.arch.llama_work cimport LLAMA_LAYER_COUNTERS, llama_work, llama_work_layout
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_run_sizes
 from pantheon._core.arch.run cimport (

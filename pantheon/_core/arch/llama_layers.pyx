@@ -4,7 +4,7 @@ One layer function serves the single token, the prefill chunk and the batch.
 """
 from libc.string cimport memcpy
 
-from pantheon._core.arch.llama cimport pn_llama_layer, pn_llama_stream, pn_llama_work, llama_job
+from pantheon._core.arch.llama_structs cimport llama_job, pn_llama_layer, pn_llama_stream, pn_llama_work
 from pantheon._core.arch.llama_work cimport llama_whole_ff
 from pantheon._core.arch.run cimport run_embed, run_stopped, run_team
 from pantheon._core.attention cimport attention, attention_heads, pn_attn_step

@@ -1,5 +1,5 @@
 # Weights of the dense transformer family from GGUF or safetensors.
-from pantheon._core.arch.llama cimport pn_llama_model
+from pantheon._core.arch.llama_structs cimport pn_llama_model
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_config
 

@@ -5,7 +5,7 @@ a missing LM head (tied to the embedding). Phi-2 has norms with biases, one per 
 """
 import math
 
-from pantheon._core.arch.llama cimport pn_llama_layer, pn_llama_model
+from pantheon._core.arch.llama_structs cimport pn_llama_layer, pn_llama_model
 from pantheon._core.arch.moe_load cimport moe_layer, moe_load
 from pantheon._core.linear cimport group_add, pn_group
 from pantheon._core.matrix cimport matrix_view, owned_calloc, pn_matrix, pn_owned

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
 from pantheon._core.arch.carver cimport carve, carve_rest, carver
-from pantheon._core.arch.llama cimport (
+from pantheon._core.arch.llama_structs cimport (
     pn_llama_layer,
     pn_llama_model,
     pn_llama_rank,

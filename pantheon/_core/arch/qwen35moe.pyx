@@ -25,6 +25,7 @@ from pantheon._core.arch.qwen35moe_state cimport (
     state_snapshot_bytes,
     state_truncate,
 )
+from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_state, pn_qwen35moe_work
 from pantheon._core.arch.qwen35moe_work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
 from pantheon._core.arch.run cimport (
     pn_run,

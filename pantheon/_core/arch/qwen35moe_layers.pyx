@@ -5,7 +5,7 @@ x = embedding; per layer x += mixer(norm(x)), x += ffn(norm(x)); logits = head(n
 With several tokens, ranks split them for norms and quantisation; a single token is normed and quantised by every rank
 for itself, which costs less than a barrier.
 """
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_layer, pn_qwen35moe_stream, pn_qwen35moe_work
+from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_layer, pn_qwen35moe_stream, pn_qwen35moe_work
 from pantheon._core.arch.run cimport run_embed, run_stopped, run_team
 from pantheon._core.attention cimport attention, attention_heads
 from pantheon._core.deltanet cimport deltanet_channels, deltanet_mix, deltanet_values

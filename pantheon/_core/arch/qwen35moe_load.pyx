@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from pantheon._core.arch.moe_load cimport moe_load
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
+from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
 from pantheon._core.config cimport config_from_gguf, config_validate
 from pantheon._core.config_hf cimport config_from_hf, hf_integer, hf_rope
 from pantheon._core.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values, pn_deltanet_dims

@@ -1,5 +1,5 @@
 # Sequence state of Qwen3.5: KV of the attention layers, convolution and recurrent state of the others.
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model
+from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_model
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport pn_kv_type, pn_model, pn_state
 

@@ -2,7 +2,7 @@
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_model, pn_qwen35moe_state
+from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_model, pn_qwen35moe_state
 from pantheon._core.arch.run cimport logits_view
 from pantheon._core.deltanet cimport deltanet_conv_size, deltanet_s_size
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset

@@ -1,5 +1,5 @@
 # Work buffers of Qwen3.5 runs: one set per model, used by one run after the other.
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_work
+from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_work
 from pantheon._core.types cimport pn_model
 
 # nogil. The model's buffers, grown to n_tok tokens and n_out logits; NULL with pn_last_error() when there is no memory.

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
 from pantheon._core.arch.carver cimport carve, carve_floats, carve_rest, carver
-from pantheon._core.arch.qwen35moe cimport (
+from pantheon._core.arch.qwen35moe_structs cimport (
     pn_qwen35moe_layer,
     pn_qwen35moe_model,
     pn_qwen35moe_rank,

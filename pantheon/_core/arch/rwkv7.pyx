@@ -9,15 +9,15 @@ prefill too, so the cut of a prompt changes no bit.
 """
 from libc.string cimport memcpy
 
-from pantheon._core.arch.rwkvx cimport (
+from pantheon._core.arch.rwkvx_structs cimport (
     RX_A,
     RX_G,
     RX_K,
+    RX_LORAS,
     RX_LORA_A,
     RX_LORA_G,
     RX_LORA_V,
     RX_LORA_W,
-    RX_LORAS,
     RX_MIXES,
     RX_R,
     RX_V,

@@ -44,6 +44,19 @@ from pantheon._core.arch.rwkvx_state cimport (
     rx_state_reset,
     rx_state_truncate,
 )
+from pantheon._core.arch.rwkvx_structs cimport (
+    RX_COUNTERS,
+    RX_LORAS,
+    RX_MIXES,
+    RX_WINDOW,
+    pn_rwkvx_model,
+    rx_job,
+    rx_prompt,
+    rx_state,
+    rx_stream,
+    rx_view,
+    rx_work,
+)
 from pantheon._core.arch.rwkvx_work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.linear cimport (

@@ -15,7 +15,7 @@ import re
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strdup
 
-from pantheon._core.arch.rwkvx cimport (
+from pantheon._core.arch.rwkvx_structs cimport (
     RX_A,
     RX_G,
     RX_K,

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.run cimport logits_view
-from pantheon._core.arch.rwkvx cimport pn_rwkvx_model, rx_state
+from pantheon._core.arch.rwkvx_structs cimport pn_rwkvx_model, rx_state
 from pantheon._core.arch.rwkvx_work cimport rx_work_need, rx_work_single
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v

@@ -1,5 +1,5 @@
 # Work buffers of RWKV-X runs: of one window of tokens, of single tokens, and of a whole prompt.
-from pantheon._core.arch.rwkvx cimport pn_rwkvx_model, rx_prompt, rx_state, rx_work
+from pantheon._core.arch.rwkvx_structs cimport pn_rwkvx_model, rx_prompt, rx_state, rx_work
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model
 
 # nogil. The model's buffers of prefill and batch, grown to n_tok tokens and n_out logits; NULL when there is no memory.

@@ -5,7 +5,7 @@ from libc.string cimport memset
 
 from pantheon._core.arch.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.arch.run cimport run_memory
-from pantheon._core.arch.rwkvx cimport (
+from pantheon._core.arch.rwkvx_structs cimport (
     RX_COUNTERS,
     RX_LORAS,
     RX_MIXES,
