@@ -20,9 +20,9 @@ from time import perf_counter
 from typing import NamedTuple
 
 import pantheon
-from pantheon._core import phases
+from pantheon._core.base import phases
+from pantheon._core.base.threads import default_threads
 from pantheon._core.kernels import probes
-from pantheon._core.threads import default_threads
 
 READ_PROBE_BYTES = 1 << 30          # far more than caches hold, where memory allows
 BATCH_PROMPT = 32                   # tokens in each state of a batch before it is timed

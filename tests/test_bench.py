@@ -13,7 +13,7 @@ from fixture_paths import TINY
 
 import pantheon
 from pantheon import bench
-from pantheon._core import phases
+from pantheon._core.base import phases
 from pantheon._core.kernels import probes, table
 
 T = namedtuple("T", "name shape nbytes type", defaults=["F32"])

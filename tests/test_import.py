@@ -34,5 +34,5 @@ def test_the_stub_has_the_same_names():
 def test_log_lines_are_routed_for_those_who_only_cimport(tmp_path):
     """A compiled module imports what it cimports, and nothing of pantheon's Python names."""
     done = child("import pantheon._core.engine\n"
-                 "from pantheon._core.logging_bridge import emit\nemit(30, 'heard')\n", tmp_path)
+                 "from pantheon._core.base.logging_bridge import emit\nemit(30, 'heard')\n", tmp_path)
     assert done.stderr == "heard\n"

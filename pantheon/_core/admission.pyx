@@ -6,6 +6,7 @@ from libc.string cimport memset
 
 from pantheon._core.admit_steps cimport admit_price, pn_admit_set_cuda_forward
 from pantheon._core.base.arguments cimport between, integer, whole
+from pantheon._core.base.logging_bridge cimport raise_from_handlers
 from pantheon._core.binding cimport ModelBase, State, kv_number
 from pantheon._core.engine cimport (
     pn_admit_ask,
@@ -16,9 +17,8 @@ from pantheon._core.engine cimport (
     pn_state_kv_type,
     pn_state_n_ctx,
 )
-from pantheon._core.memory.cost cimport pn_cost_kv
 from pantheon._core.handles cimport ModelHandle, StateHandle
-from pantheon._core.logging_bridge cimport raise_from_handlers
+from pantheon._core.memory.cost cimport pn_cost_kv
 from pantheon._core.memory.memwatch cimport pn_reservation_bytes
 from pantheon._core.memory.state cimport pn_cost, pn_request, pn_reservation, pn_verdict
 from pantheon._core.types cimport PN_ADMIT_DENIED, PN_KV_DEFAULT, pn_kv_type

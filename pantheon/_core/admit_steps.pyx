@@ -8,6 +8,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from pantheon._core.arch.ops cimport pn_run_sizes
+from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error, pn_set_no_memory
 from pantheon._core.memory.admit cimport pn_admit_request
 from pantheon._core.memory.cost cimport pn_cost_die, pn_cost_kv, pn_cost_need
 from pantheon._core.memory.environment cimport environment_max_seq, environment_warn
@@ -34,7 +35,6 @@ from pantheon._core.memory.state cimport (
     pn_verdict,
 )
 from pantheon._core.registry cimport ops_of, ops_of_state
-from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error, pn_set_no_memory
 from pantheon._core.types cimport (
     PN_ADMIT_CAPPED,
     PN_ADMIT_DENIED,

@@ -7,8 +7,8 @@ from libc.math cimport sqrt
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
+from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.linear cimport pn_team, team_counter, team_range
-from pantheon._core.pool cimport pn_counter, pn_counter_next
 
 cdef float L2_EPS = 1e-6                 # the published constant, no hyper-parameter
 

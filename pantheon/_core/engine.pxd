@@ -21,6 +21,18 @@ from pantheon._core.admit_steps cimport (
     pn_admit_worst_die,
     pn_cost_of,
 )
+from pantheon._core.base.report cimport (
+    PN_LOG_DEBUG,
+    PN_LOG_ERROR,
+    PN_LOG_INFO,
+    PN_LOG_WARNING,
+    pn_interrupt,
+    pn_interrupt_fn,
+    pn_last_error,
+    pn_log_fn,
+    pn_set_interrupt,
+    pn_set_log,
+)
 from pantheon._core.memory.admit cimport pn_admit_request
 from pantheon._core.memory.cost cimport pn_cost_die, pn_cost_fit, pn_cost_kv, pn_cost_need, pn_cost_total
 from pantheon._core.memory.environment cimport pn_admit_kv_q4
@@ -43,18 +55,6 @@ from pantheon._core.memory.state cimport (
     pn_request,
     pn_reservation,
     pn_verdict,
-)
-from pantheon._core.report cimport (
-    PN_LOG_DEBUG,
-    PN_LOG_ERROR,
-    PN_LOG_INFO,
-    PN_LOG_WARNING,
-    pn_interrupt,
-    pn_interrupt_fn,
-    pn_last_error,
-    pn_log_fn,
-    pn_set_interrupt,
-    pn_set_log,
 )
 from pantheon._core.sampler cimport PN_NO_TOKEN, pn_sample_next_token
 from pantheon._core.sampling.defaults cimport pn_sampling_defaults, pn_sampling_reset

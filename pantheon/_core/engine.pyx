@@ -11,6 +11,8 @@ from libc.string cimport memcmp, strdup
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
+from pantheon._core.base.pool cimport fw_pool_get
+from pantheon._core.base.report cimport pn_set_error, pn_set_error_text
 from pantheon._core.bounded_json cimport json_file
 from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.cursor cimport byte_cursor, cursor_string
@@ -22,9 +24,7 @@ from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
 from pantheon._core.memory.state cimport pn_mem_state
-from pantheon._core.pool cimport fw_pool_get
 from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_state
-from pantheon._core.report cimport pn_set_error, pn_set_error_text
 from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
@@ -49,9 +49,9 @@ from pantheon._core.types cimport (
     tm_tensor,
 )
 
+from pantheon._core.base.threads import default_threads
 from pantheon._core.config_hf import standard_config
 from pantheon._core.registry import architectures
-from pantheon._core.threads import default_threads
 from pantheon.regular_file import read_start
 
 

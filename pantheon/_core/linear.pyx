@@ -2,6 +2,8 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t
 from libc.string cimport memset
 
+from pantheon._core.base.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, PHASE_WAITING, phase_enter
+from pantheon._core.base.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport (
     PN_ACT_F32,
     PN_ACT_KINDS,
@@ -22,8 +24,6 @@ from pantheon._core.panels cimport (
     panels_step,
     pn_packed,
 )
-from pantheon._core.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, PHASE_WAITING, phase_enter
-from pantheon._core.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
 
 cdef extern from *:
     """

@@ -3,6 +3,7 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
+from pantheon._core.base.phases cimport PHASE_PRODUCTS, phase_enter
 from pantheon._core.kernels.table cimport pn_kernels, pn_kernels_active
 from pantheon._core.linear cimport (
     group_product,
@@ -16,7 +17,6 @@ from pantheon._core.linear cimport (
 )
 from pantheon._core.moe_grouped cimport grouped_experts
 from pantheon._core.moe_weights cimport pn_moe, pn_moe_rank, pn_moe_work
-from pantheon._core.phases cimport PHASE_PRODUCTS, phase_enter
 
 
 # ---- router ----------------------------------------------------------------------------------------------------------

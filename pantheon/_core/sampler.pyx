@@ -8,6 +8,7 @@ ever ordered.
 from libc.math cimport INFINITY, log, pow
 from libc.stdint cimport int64_t, uint32_t
 
+from pantheon._core.base.report cimport PN_ERROR_MEMORY, pn_last_error, pn_last_error_kind, pn_set_error
 from pantheon._core.sampling.candidates cimport (
     pn_cand_argmax, pn_cand_collect, pn_cand_collect_top, pn_cand_draw, pn_cand_entropy, pn_cand_exp, pn_cand_keep_top,
     pn_cand_moments, pn_cand_only, pn_cand_scan, pn_cand_total,
@@ -20,7 +21,6 @@ from pantheon._core.sampling.scratch cimport (
 )
 from pantheon._core.sampling.truncate cimport pn_cut_min_p, pn_cut_top_p, pn_cut_typical, pn_cut_xtc, pn_min_p_floor
 from pantheon._core.sampling_params cimport SamplingParams
-from pantheon._core.report cimport PN_ERROR_MEMORY, pn_last_error, pn_last_error_kind, pn_set_error
 from pantheon._core.types cimport pn_sampling_params
 
 import operator

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 def collect() -> dict[str, dict[str, Any]]:
     """Sections of facts, all plain JSON values; names that end in _bytes are numbers of bytes."""
     import pantheon
-    from pantheon._core.threads import default_threads_and_reason
+    from pantheon._core.base.threads import default_threads_and_reason
 
     threads, reason = default_threads_and_reason()
     cpu = pantheon.cpu_info()

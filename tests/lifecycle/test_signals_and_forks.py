@@ -200,7 +200,7 @@ def test_ctrl_c_in_a_log_handler(default_model):
     reach it."""
     assert child("""
         import logging
-        from pantheon._core import logging_bridge
+        from pantheon._core.base import logging_bridge
 
         class Handler(logging.Handler):
             def emit(self, record):

@@ -16,7 +16,7 @@ from pathlib import Path
 import every_architecture
 import pytest
 
-from pantheon._core.arena import Arena
+from pantheon._core.base.arena import Arena
 
 SOURCE = Path(__file__).with_name("allocations.c")
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pantheon._core import threads
+from pantheon._core.base import threads
 from pantheon._core.memory import ladder
 from pantheon.cli import main
 

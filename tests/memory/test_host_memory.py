@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import pantheon
-from pantheon._core import pool, threads
+from pantheon._core.base import pool, threads
 from pantheon._core.memory import memwatch
 from pantheon._core.memory.host import host_memory
 

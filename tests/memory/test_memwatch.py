@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pantheon
-from pantheon._core import pool
+from pantheon._core.base import pool
 from pantheon._core.memory import memwatch
 
 GIB = 1 << 30

@@ -32,7 +32,7 @@ from pantheon._core.arch.run cimport (
     run_pass,
     run_prefill,
 )
-from pantheon._core.arena cimport (
+from pantheon._core.base.arena cimport (
     compute_arena_size,
     pn_arena_alloc,
     pn_arena_begin,
@@ -40,6 +40,8 @@ from pantheon._core.arena cimport (
     pn_arena_new,
     pn_arena_size,
 )
+from pantheon._core.base.pages cimport pn_pages_free
+from pantheon._core.base.pool cimport pn_counter_zero
 from pantheon._core.config cimport config_from_gguf, config_validate
 from pantheon._core.config_hf cimport (
     config_from_hf,
@@ -55,8 +57,6 @@ from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvc
 from pantheon._core.linear cimport input_begin
 from pantheon._core.matrix cimport owned_free
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.pages cimport pn_pages_free
-from pantheon._core.pool cimport pn_counter_zero
 from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport (

@@ -38,6 +38,7 @@ from pantheon._core.arch.run cimport (
     run_pass,
     run_prefill,
 )
+from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
 from pantheon._core.deltanet cimport pn_deltanet_run
 from pantheon._core.gguf cimport gguf_close, gguf_get_str, gguf_open
@@ -47,7 +48,6 @@ from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.kvcache cimport pn_llama_kv_cache
 from pantheon._core.matrix cimport owned_free
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.pages cimport pn_pages_free
 from pantheon._core.rope cimport rope_free
 from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport (

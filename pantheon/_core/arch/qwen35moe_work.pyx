@@ -2,7 +2,6 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
-from pantheon._core.arch.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.arch.qwen35moe_structs cimport (
     pn_qwen35moe_layer,
     pn_qwen35moe_model,
@@ -12,14 +11,15 @@ from pantheon._core.arch.qwen35moe_structs cimport (
 )
 from pantheon._core.arch.run cimport run_memory
 from pantheon._core.attention cimport attention_scratch
+from pantheon._core.base.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
+from pantheon._core.base.pool cimport pn_counter, pn_counter_zero
 from pantheon._core.deltanet cimport deltanet_channels, deltanet_scratch, deltanet_values
 from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32
 from pantheon._core.linear cimport group_panel_bytes, input_begin, input_layout, pn_group, pn_input
 from pantheon._core.moe cimport MOE_COUNTERS
 from pantheon._core.moe_weights cimport moe_layout, pn_moe
-from pantheon._core.pool cimport pn_counter, pn_counter_zero
 from pantheon._core.types cimport pn_config, pn_model
 
 cdef enum:

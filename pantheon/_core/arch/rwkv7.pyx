@@ -29,6 +29,7 @@ from pantheon._core.arch.rwkvx_structs cimport (
     rx_view,
     rx_work,
 )
+from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_rwkv7_step
 from pantheon._core.linear cimport (
     group_prefetch,
@@ -39,7 +40,6 @@ from pantheon._core.linear cimport (
     team_counter,
     team_range,
 )
-from pantheon._core.pool cimport pn_counter, pn_counter_next
 
 
 cdef inline const float *before(const rx_job *job, const rx_view *v, int t, int slot) noexcept nogil:

@@ -3,7 +3,6 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc
 from libc.string cimport memset
 
-from pantheon._core.arch.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.arch.run cimport run_memory
 from pantheon._core.arch.rwkvx_structs cimport (
     RX_COUNTERS,
@@ -18,11 +17,12 @@ from pantheon._core.arch.rwkvx_structs cimport (
     rx_work,
 )
 from pantheon._core.attention cimport attention_scratch
+from pantheon._core.base.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
+from pantheon._core.base.pool cimport pn_counter
+from pantheon._core.base.report cimport pn_set_no_memory
 from pantheon._core.kvcache cimport kvcache_bytes, pn_llama_kv_cache
 from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
-from pantheon._core.pool cimport pn_counter
-from pantheon._core.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model
 
 cdef inline size_t aligned(size_t n) noexcept nogil:

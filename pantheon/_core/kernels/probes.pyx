@@ -7,8 +7,8 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import numpy as np
 
+from pantheon._core.base.pool cimport fw_pool_barrier, fw_pool_get, fw_pool_run
 from pantheon._core.kernels.table cimport pn_kernels_level
-from pantheon._core.pool cimport fw_pool_barrier, fw_pool_get, fw_pool_run
 
 cdef extern from "probe_read.h" nogil:
     enum:

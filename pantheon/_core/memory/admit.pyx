@@ -2,6 +2,7 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.memory.cost cimport pn_cost_fit, pn_cost_need
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.state cimport (
@@ -12,7 +13,6 @@ from pantheon._core.memory.state cimport (
     pn_cost,
     pn_mem_state,
 )
-from pantheon._core.report cimport pn_set_error
 from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport getenv, strtol, strtoull
 from libc.string cimport strchr, strcmp, strlen, strspn
 
-from pantheon._core.report cimport PN_LOG_WARNING, pn_log, pn_set_error_text
+from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error_text
 from pantheon._core.types cimport PN_QWEN35MOE_MAX_SEQ_CAP
 
 cdef extern from *:

@@ -13,6 +13,7 @@ import math
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.memory.state cimport (
     PN_MEM_CRITICAL,
     PN_MEM_OK,
@@ -22,7 +23,6 @@ from pantheon._core.memory.state cimport (
     pn_mem_level,
     pn_mem_state,
 )
-from pantheon._core.report cimport pn_set_error
 from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_Q8_0
 
 LEVELS = ("OK", "WATCH", "TIGHT", "CRITICAL")

@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strncpy
 
+from pantheon._core.base.report cimport pn_last_error, pn_set_error
 from pantheon._core.memory.environment cimport environment_memory_limit
 from pantheon._core.memory.host cimport (
     PN_HOST_PATH,
@@ -25,7 +26,6 @@ from pantheon._core.memory.host cimport (
 )
 from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_level_of, pn_ladder_plan_from_state
 from pantheon._core.memory.state cimport pn_ladder_plan, pn_mem_level, pn_mem_state, pn_reservation
-from pantheon._core.report cimport pn_last_error, pn_set_error
 from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 from pantheon._core.memory.ladder import LEVELS

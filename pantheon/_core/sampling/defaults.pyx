@@ -1,7 +1,7 @@
 """Defaults and random state of the sampling parameters (see defaults.pxd for the contract)."""
 from libc.stdint cimport uint64_t
 
-from pantheon._core.report cimport pn_set_error
+from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.sampling.rng cimport pn_rng_fill
 from pantheon._core.types cimport pn_sampling_params
 

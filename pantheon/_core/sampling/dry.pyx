@@ -6,7 +6,7 @@ at an earlier x(k); the token that followed there, x(k-1), would make the repeat
 from libc.math cimport floor, log, pow
 from libc.stdint cimport int32_t, uint32_t
 
-from pantheon._core.report cimport pn_set_error
+from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.sampling.scratch cimport pn_scratch, pn_slot
 from pantheon._core.sampling.window cimport pn_touch, pn_window_build, pn_window_find
 from pantheon._core.types cimport pn_sampling_params

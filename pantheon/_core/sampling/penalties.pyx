@@ -2,7 +2,7 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
-from pantheon._core.report cimport pn_set_error
+from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.sampling.scratch cimport pn_scratch, pn_slot
 from pantheon._core.sampling.window cimport pn_touch, pn_window_build
 from pantheon._core.types cimport pn_sampling_params

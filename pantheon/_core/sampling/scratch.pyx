@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
-from pantheon._core.report cimport pn_set_error, pn_set_no_memory
+from pantheon._core.base.report cimport pn_set_error, pn_set_no_memory
 
 cdef extern from *:
     """

@@ -4,7 +4,7 @@ import logging
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 
-from pantheon._core.report cimport pn_log, pn_set_log
+from pantheon._core.base.report cimport pn_log, pn_set_log
 
 cdef extern from *:
     """

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from pantheon._core.report cimport pn_set_no_memory
+from pantheon._core.base.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_arena, pn_config
 
 cdef extern from *:

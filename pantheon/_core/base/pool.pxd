@@ -4,7 +4,7 @@
 # different callers queue. Workers are started on first use, spin for a moment when they have nothing to do, then sleep.
 from pantheon._core.types cimport fw_pool
 
-cdef extern from "sync.h" nogil:
+cdef extern from "base/sync.h" nogil:
     ctypedef struct pn_counter:
         pass
     int pn_counter_next(pn_counter *c)

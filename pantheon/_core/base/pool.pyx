@@ -7,10 +7,10 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from pantheon._core.base.fork cimport pn_forks
-from pantheon._core.phases cimport PHASE_OUTSIDE, PHASE_VECTORS, PHASE_WAITING, phase_enter
+from pantheon._core.base.phases cimport PHASE_OUTSIDE, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.types cimport fw_pool
 
-cdef extern from "sync.h" nogil:
+cdef extern from "base/sync.h" nogil:
     ctypedef struct pthread_t:
         pass
     ctypedef struct pthread_mutex_t:
