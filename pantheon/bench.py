@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pantheon
 from pantheon._core.base import phases
 from pantheon._core.base.threads import default_threads
-from pantheon._core.kernels import probes
+from pantheon._core.probes import rates
 
 READ_PROBE_BYTES = 1 << 30          # far more than caches hold, where memory allows
 BATCH_PROMPT = 32                   # tokens in each state of a batch before it is timed
@@ -224,12 +224,12 @@ def _speed(job: Job, model: "pantheon.Model", state: "pantheon.State", prompt: l
     """Prefill and decode, each repeat between two probes of what bounds it."""
     level, threads = pantheon.cpu_info()["level"], model.threads
     floats = counts.nbytes >= 2 * (counts.layer_products + counts.head_products)
-    reads = probes.ReadProbe(_probe_bytes())
+    reads = rates.ReadProbe(_probe_bytes())
     prefill_macs = job.n_prompt * counts.layer_products + counts.head_products
     decode_bytes = job.n_decode * counts.nbytes
 
     def peak() -> float:
-        return probes.multiply_peak(level, threads, floats) or math.nan
+        return rates.multiply_peak(level, threads, floats) or math.nan
 
     def bandwidth() -> float:
         return reads.bandwidth(threads)

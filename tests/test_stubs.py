@@ -10,7 +10,7 @@ import pytest
 import pantheon
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pantheon"
-PROBES = "probe_"           # modules called so are there for the kernel tests alone
+PROBES = "_core.probes."    # for tests and benchmarks alone
 
 # What is in a compiled module and in no stub: what Cython adds, tables that only the module itself reads, and extension
 # types that carry a C pointer from one module to another.

@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from pantheon._core.kernels import probe_deltanet as probe
 from pantheon._core.kernels import table
+from pantheon._core.probes import deltanet as probe
 
 LEVELS = table.levels_supported()
 LENGTHS = [*range(1, 41), 127, 128, 576]

@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from pantheon._core.kernels import probe_floats as probe
 from pantheon._core.kernels import table
+from pantheon._core.probes import floats as probe
 
 LEVELS = table.levels_supported()
 LENGTHS = [*range(1, 71), 127, 576, 1000, 4099]

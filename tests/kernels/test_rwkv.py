@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from pantheon._core.kernels import probe_rwkv as probe
 from pantheon._core.kernels import table
+from pantheon._core.probes import rwkv as probe
 
 LEVELS = table.levels_supported()
 LENGTHS = [*range(1, 35), 64, 100, 129]

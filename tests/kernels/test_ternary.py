@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from pantheon._core.kernels import probe_ternary, table
+from pantheon._core.kernels import table
+from pantheon._core.probes import ternary as probe_ternary
 
 LEVELS = table.levels_supported()
 LENGTHS = [1, 3, 31, 32, 33, 64, 100, 1023, 1024, 1025, 2560, 6912, 40000]

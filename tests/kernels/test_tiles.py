@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pantheon._core.kernels import probe_tiles, table
+from pantheon._core.kernels import table
+from pantheon._core.probes import tiles as probe_tiles
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kernel_weights as weights

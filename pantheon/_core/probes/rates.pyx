@@ -10,12 +10,12 @@ import numpy as np
 from pantheon._core.base.pool cimport fw_pool_barrier, fw_pool_get, fw_pool_run
 from pantheon._core.kernels.table cimport pn_kernels_level
 
-cdef extern from "probe_read.h" nogil:
+cdef extern from "probes/read.h" nogil:
     enum:
         PN_PROBE_STREAMS
     int64_t pn_probe_read(const uint8_t *p, size_t n)
 
-cdef extern from "probe_ceiling.h" nogil:
+cdef extern from "probes/ceiling.h" nogil:
     ctypedef double (*pn_ceiling_fn)() noexcept nogil
     pn_ceiling_fn pn_ceiling(const char *level, int floats)
 

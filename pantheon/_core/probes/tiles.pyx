@@ -9,7 +9,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import numpy as np
 
-from .table cimport PN_PANEL, PN_TYPE_COUNT, pn_act, pn_kernels, pn_kernels_level, pn_type_ops
+from pantheon._core.kernels.table cimport PN_PANEL, PN_TYPE_COUNT, pn_act, pn_kernels, pn_kernels_level, pn_type_ops
 
 
 cdef const pn_type_ops *type_ops(str level, str type_name) except NULL:
