@@ -221,7 +221,7 @@ def embedding_table(model):
 
 
 def hf_embedding_table(model):
-    from pantheon._core.safetensors import SafetensorsFile
+    from pantheon._core.files.safetensors import SafetensorsFile
 
     index = os.path.join(model.path, "model.safetensors.index.json")
     with SafetensorsFile(index if os.path.exists(index) else os.path.join(model.path, "model.safetensors")) as file:

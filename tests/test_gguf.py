@@ -11,8 +11,8 @@ import pytest
 from gguf_bytes import ARRAY, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64, gguf, kv, tensor, tiny
 
 import pantheon._core as core
-from pantheon._core.ggml_types import tensor_types
-from pantheon._core.gguf_reader import GGUFFile
+from pantheon._core.files.ggml_types import tensor_types
+from pantheon._core.files.gguf_reader import GGUFFile
 
 # The type table of the specification: name, number, elements and bytes of a block.
 TYPES = """
@@ -375,7 +375,7 @@ def test_set_of_one_part_may_have_any_name(write):
 C_FACE = '''
 from libc.stdint cimport int64_t
 from libc.string cimport strlen
-from pantheon._core.gguf cimport (
+from pantheon._core.files.gguf cimport (
     gguf_close,
     gguf_find,
     gguf_get_bool,
@@ -385,9 +385,9 @@ from pantheon._core.gguf cimport (
     gguf_open,
     gguf_tensor,
 )
-from pantheon._core.gguf_file cimport gguf_file, gguf_kv
-from pantheon._core.gguf_reader cimport from_file
-from pantheon._core.gguf_vocab cimport ft_vocabulary
+from pantheon._core.files.gguf_file cimport gguf_file, gguf_kv
+from pantheon._core.files.gguf_reader cimport from_file
+from pantheon._core.files.gguf_vocab cimport ft_vocabulary
 from pantheon._core.types cimport tm_tensor
 
 cdef class Owner:

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from pantheon._core.mapping import MODES, MappedFile, is_network_filesystem
+from pantheon._core.files.mapping import MODES, MappedFile, is_network_filesystem
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def preload(library):
 def test_auto_reads_where_mapping_fails(file, no_mmap):
     code = """
         import sys
-        from pantheon._core.mapping import MappedFile
+        from pantheon._core.files.mapping import MappedFile
         m = MappedFile(sys.argv[1])
         print(m.mapped, bytes(m) == open(sys.argv[1], "rb").read())
     """
@@ -162,7 +162,7 @@ def test_auto_reads_where_mapping_fails(file, no_mmap):
 def test_mmap_is_not_silently_replaced(file, no_mmap):
     code = """
         import errno, sys
-        from pantheon._core.mapping import MappedFile
+        from pantheon._core.files.mapping import MappedFile
         try:
             MappedFile(sys.argv[1])
         except OSError as error:
@@ -178,7 +178,7 @@ def test_too_large_to_read_is_a_memory_error(tmp_path):
         file.truncate(size)              # sparse
     code = """
         import resource, sys
-        from pantheon._core.mapping import MappedFile
+        from pantheon._core.files.mapping import MappedFile
         pages = int(open("/proc/self/statm").read().split()[0])
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30), hard))

@@ -6,8 +6,8 @@ from weakref import ReferenceType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pantheon._core.gguf_reader import GGUFFile
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.gguf_reader import GGUFFile
+from pantheon._core.files.safetensors import SafetensorsFile
 
 KV_TYPES: dict[str, int]
 CHAT_STYLES: tuple[str, ...]

@@ -49,9 +49,9 @@ from pantheon._core.engine cimport (
     pn_state_set_reach,
     pn_state_truncate,
 )
-from pantheon._core.gguf_reader cimport from_file
+from pantheon._core.files.gguf_reader cimport from_file
+from pantheon._core.files.safetensors cimport safetensors_view
 from pantheon._core.handles cimport ModelHandle, StateHandle, on_main_thread, run_watch, watch_begin, watch_end
-from pantheon._core.safetensors cimport safetensors_view
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_KV_F16,

@@ -1,5 +1,5 @@
 # pn_config: reading it from GGUF metadata and refusing what no model can be.
-from pantheon._core.gguf_file cimport gguf_file
+from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.types cimport pn_config
 
 # GIL; ValueError naming the key. Fills every field that the keys of `arch` (GGUF prefix) and the vocabulary tensor

@@ -5,8 +5,8 @@
 # since a bias or a norm that nobody read would make the model another one.
 from cpython.ref cimport PyObject
 
-from pantheon._core.gguf_file cimport gguf_file
-from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.files.gguf_file cimport gguf_file
+from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.types cimport tm_tensor
 
 ctypedef enum pn_ternary_rule:           # how the matrices of a safetensors model are stored

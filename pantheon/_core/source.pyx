@@ -8,14 +8,14 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log
-from pantheon._core.ggml_types cimport ggml_type, ggml_type_info
-from pantheon._core.gguf cimport gguf_tensor
-from pantheon._core.gguf_file cimport gguf_file
-from pantheon._core.name_index cimport name_bytes, name_shown, name_text
-from pantheon._core.safetensors cimport safetensors_file, safetensors_tensor
+from pantheon._core.files.ggml_types cimport ggml_type, ggml_type_info
+from pantheon._core.files.gguf cimport gguf_tensor
+from pantheon._core.files.gguf_file cimport gguf_file
+from pantheon._core.files.name_index cimport name_bytes, name_shown, name_text
+from pantheon._core.files.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.types cimport tm_tensor
 
-from pantheon._core.safetensors import DTYPE_NAMES
+from pantheon._core.files.safetensors import DTYPE_NAMES
 
 # GGUF part of "blk.N.PART.suffix" -> part of "layers.N.PART.suffix". An expert's number stands for "*". Parts of
 # stacked experts have no suffix in Hugging Face's models.

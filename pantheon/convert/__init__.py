@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pantheon._core.bounded_json import read_json
 from pantheon._core.engine import hf_weights
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.bounded_json import read_json
+from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert.classes import NO_RWKV
 from pantheon.convert.families import llama_tensors, phi2_tensors, phi3_tensors
 from pantheon.convert.hyper import Hyper, read_hyper

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.safetensors import SafetensorsFile
 
 SLAB_BYTES = 32 << 20  # of float32 values in memory at a time
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pantheon._core.bounded_json import read_json
-from pantheon._core.gguf_vocab import most_tokens
+from pantheon._core.files.bounded_json import read_json
+from pantheon._core.files.gguf_vocab import most_tokens
 from pantheon.convert.hyper import Hyper
 from pantheon.convert.pretokenizer import pretokenizer_name
 from pantheon.text.folder import FolderSettings

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert.types import Plan, encoded
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total) in bytes of the file

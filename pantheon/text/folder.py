@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn
 
-from pantheon._core.bounded_json import read_json
+from pantheon._core.files.bounded_json import read_json
 from pantheon.regular_file import read_regular
 from pantheon.text.specials import Special
 from pantheon.text.vocab import PREFIX, TEMPLATE_KEY

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pantheon._core.bounded_json import parse_json, read_json
-from pantheon._core.gguf_vocab import MERGES_PER_TOKEN, most_tokens
+from pantheon._core.files.bounded_json import parse_json, read_json
+from pantheon._core.files.gguf_vocab import MERGES_PER_TOKEN, most_tokens
 from pantheon.text.folder import FolderSettings
 from pantheon.text.hf_codec import JsonCodec, surrounding
 from pantheon.text.hf_table import JsonTable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pantheon._core.gguf_vocab import MERGES_PER_TOKEN, most_tokens
+from pantheon._core.files.gguf_vocab import MERGES_PER_TOKEN, most_tokens
 from pantheon.text.folder import added_token
 from pantheon.text.specials import Special
 from pantheon.text.vocab import TokenType, byte_value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from pantheon._core.gguf_vocab import MERGES_PER_TOKEN, most_tokens
+from pantheon._core.files.gguf_vocab import MERGES_PER_TOKEN, most_tokens
 
 log = logging.getLogger("pantheon")
 

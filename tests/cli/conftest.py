@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import pantheon
-from pantheon._core.gguf_reader import GGUFFile
+from pantheon._core.files.gguf_reader import GGUFFile
 
 
 @dataclass

@@ -153,7 +153,7 @@ def test_tensors_that_readers_compute_anew(tmp_path):
 
 def test_missing_expert(tmp_path):
     source = FIXTURES / "convert" / "mixtral"
-    from pantheon._core.safetensors import SafetensorsFile
+    from pantheon._core.files.safetensors import SafetensorsFile
 
     with SafetensorsFile(source / "model.safetensors") as file:
         arrays = {t.name: file.tensor(t.name).view(np.uint16).reshape(t.shape) for t in file.tensors}

@@ -8,7 +8,7 @@ import pytest
 from safetensors_bytes import safetensors
 
 import pantheon
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert import TYPES, convert
 from pantheon.convert import pieces as pieces_module
 from pantheon.convert.pieces import read_source

@@ -66,7 +66,7 @@ def test_qwen35_as_the_notes_say(tmp_path):
     """Two key heads, six value heads of 16: file head g is folder head (g mod 2) * 3 + g div 2."""
     import json
 
-    from pantheon._core.safetensors import SafetensorsFile
+    from pantheon._core.files.safetensors import SafetensorsFile
 
     folder = FIXTURES / "convert" / "qwen35"
     config = json.loads((folder / "config.json").read_text())
@@ -145,7 +145,7 @@ def test_ternary_matrices_keep_their_codes(tmp_path, n, settings, factor, kind):
 
 def test_queries_of_ternary_llama_are_interleaved(tmp_path):
     folder = FIXTURES / "hf" / "ternary-llama"
-    from pantheon._core.safetensors import SafetensorsFile
+    from pantheon._core.files.safetensors import SafetensorsFile
 
     with SafetensorsFile(folder / "model.safetensors") as file:
         packed = file.tensor("model.layers.0.self_attn.q_proj.weight").reshape(16, 64)

@@ -16,7 +16,7 @@ from target_gguf import all_keys
 from usage import MESSAGES, TOOLS, check_segments, use_tokenizer
 from verdicts import LOADING, may_refuse
 
-from pantheon._core.gguf_reader import GGUFFile
+from pantheon._core.files.gguf_reader import GGUFFile
 from pantheon.text import ChatTemplate, TemplateError, Tokenizer
 from pantheon.text.hf import load_tokenizer
 

@@ -12,9 +12,9 @@ import rwkv_models
 from gguf_bytes import tiny
 
 import pantheon
-from pantheon._core.gguf_reader import GGUFFile
-from pantheon._core.mapping import MappedFile
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.gguf_reader import GGUFFile
+from pantheon._core.files.mapping import MappedFile
+from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert import convert, writer
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"

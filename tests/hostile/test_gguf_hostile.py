@@ -12,7 +12,7 @@ from gguf_bytes import ARRAY, F32, F64, I8, I32, STRING, U8, U16, U32, U64, arra
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pantheon._core.gguf_reader import GGUFFile
+from pantheon._core.files.gguf_reader import GGUFFile
 
 HUGE = [2**31, 2**32, 2**61, 2**63 - 1, 2**63, 2**64 - 1]
 F32_TYPE, Q8_0_TYPE, I8_TYPE, Q4_K_TYPE = 0, 8, 24, 12
@@ -401,7 +401,7 @@ def test_claims_cost_no_memory(tmp_path):
         (tmp_path / f"{i}.gguf").write_bytes(data)
     program = """
         import glob, resource, sys
-        from pantheon._core.gguf_reader import GGUFFile
+        from pantheon._core.files.gguf_reader import GGUFFile
         pages = int(open("/proc/self/statm").read().split()[0])
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (16 << 20), hard))

@@ -6,8 +6,8 @@ from gguf_bytes import STRING, U32, gguf, kv, tensor
 from safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
 
 import pantheon
-from pantheon._core.gguf_reader import GGUFFile
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.gguf_reader import GGUFFile
+from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert import convert
 from pantheon.regular_file import open_regular
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
 
 import pantheon
-from pantheon._core.safetensors import SafetensorsFile
+from pantheon._core.files.safetensors import SafetensorsFile
 
 HF = Path(__file__).resolve().parent.parent / "fixtures" / "hf"
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from pantheon._core.arch.llama_structs cimport llama_layer_fn
 from pantheon._core.arch.ops cimport pn_arch_ops
-from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.types cimport pn_arch, pn_model, pn_rope_kind, pn_state, tm_tensor
 
 # GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor

@@ -1,9 +1,9 @@
 # What an architecture gives the engine: one pn_arch_ops row, and a weight struct that starts with pn_arch_weights.
 from libc.stdint cimport uint32_t
 
-from pantheon._core.gguf_file cimport gguf_file
+from pantheon._core.files.gguf_file cimport gguf_file
+from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.safetensors cimport safetensors_file
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
 

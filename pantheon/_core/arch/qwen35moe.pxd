@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from pantheon._core.arch.ops cimport pn_arch_ops
 from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_model
-from pantheon._core.gguf_file cimport gguf_file
+from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.types cimport PN_MODEL_MAX_DIES, pn_arch, pn_config, pn_model, pn_state, tm_tensor
 
 # GIL; the caller owns the result. Maps the weights of a file: config gets its hyper-parameters, weights are views.

@@ -17,8 +17,8 @@ from pantheon._core.base.report cimport PN_LOG_INFO, pn_log
 from pantheon._core.config cimport config_from_gguf, config_validate
 from pantheon._core.config_hf cimport config_from_hf, hf_integer, hf_rope
 from pantheon._core.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values, pn_deltanet_dims
-from pantheon._core.gguf cimport gguf_find, gguf_get_int, gguf_value
-from pantheon._core.gguf_file cimport gguf_file
+from pantheon._core.files.gguf cimport gguf_find, gguf_get_int, gguf_value
+from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.linear cimport group_add, pn_group
 from pantheon._core.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.rope cimport rope_init

@@ -6,9 +6,9 @@ from pantheon._core.base.fork cimport pn_forks
 from pantheon._core.base.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.base.pool cimport fw_pool_run
 from pantheon._core.base.report cimport pn_interrupted, pn_set_error, pn_set_file_error, pn_set_no_memory
+from pantheon._core.files.mapping cimport pn_mapping, pn_mappings_cut
 from pantheon._core.kernels.table cimport PN_F32
 from pantheon._core.linear cimport team_barrier
-from pantheon._core.mapping cimport pn_mapping, pn_mappings_cut
 
 
 cdef int run_pass(const pn_run_ops *ops, const pn_model *model, const pn_run_sizes *sizes, int *n_tok,

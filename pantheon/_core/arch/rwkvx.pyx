@@ -59,6 +59,7 @@ from pantheon._core.arch.rwkvx_structs cimport (
 )
 from pantheon._core.arch.rwkvx_work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
 from pantheon._core.base.pool cimport pn_counter_zero
+from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.linear cimport (
     group_product,
@@ -69,7 +70,6 @@ from pantheon._core.linear cimport (
     team_tokens,
 )
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
 

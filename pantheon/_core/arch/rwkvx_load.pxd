@@ -1,6 +1,6 @@
 # Weights of RWKV-X and RWKV-7 from safetensors, or from a GGUF file with the same tensors.
-from pantheon._core.gguf_file cimport gguf_file
-from pantheon._core.safetensors cimport safetensors_file
+from pantheon._core.files.gguf_file cimport gguf_file
+from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.types cimport pn_load_opts, pn_model
 
 # GIL. Fills model.config (but for arch), model.weights and model.chat_style from one of the two files, which outlives

@@ -6,11 +6,11 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from pantheon._core.gguf cimport gguf_tensor
+from pantheon._core.files.gguf cimport gguf_tensor
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_Q8_0, pn_kernels, pn_kernels_active
-from pantheon._core.name_index cimport name_bytes, name_shown, name_text
+from pantheon._core.files.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.base.pool cimport fw_pool_get, fw_pool_run
-from pantheon._core.safetensors cimport safetensors_tensor
+from pantheon._core.files.safetensors cimport safetensors_tensor
 from pantheon._core.source cimport shape_text, type_text
 from pantheon._core.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.base.threads import default_threads

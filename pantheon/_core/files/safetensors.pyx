@@ -13,10 +13,9 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strlen
 
-from pantheon._core.bounded_json cimport json_file, json_parse
-from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_F64, PN_I8, PN_I16, PN_I32, PN_I64
-from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mapping_open, pn_mappings_check
-from pantheon._core.name_index cimport (
+from pantheon._core.files.bounded_json cimport json_file, json_parse
+from pantheon._core.files.mapping cimport pn_mapping, pn_mapping_close, pn_mapping_open, pn_mappings_check
+from pantheon._core.files.name_index cimport (
     name_bytes,
     name_index,
     name_index_add,
@@ -24,6 +23,7 @@ from pantheon._core.name_index cimport (
     name_index_free,
     name_text,
 )
+from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_F64, PN_I16, PN_I32, PN_I64, PN_I8
 from pantheon._core.types cimport tm_tensor
 
 from pantheon.regular_file import refuse_lfs_pointer

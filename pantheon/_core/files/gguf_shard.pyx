@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset, strlen
 
-from pantheon._core.cursor cimport (
+from pantheon._core.files.cursor cimport (
     byte_cursor,
     cursor_left,
     cursor_string,
@@ -17,11 +17,11 @@ from pantheon._core.cursor cimport (
     cursor_u64,
     pn_checked_mul,
 )
-from pantheon._core.ggml_types cimport ggml_type, ggml_type_info
-from pantheon._core.gguf_file cimport GGUF_ARRAY, GGUF_STRING, GGUF_U32, gguf_kv
-from pantheon._core.gguf_values cimport path_of, quoted, value_size, value_type_name
-from pantheon._core.mapping cimport pn_mapping_close, pn_mapping_open
-from pantheon._core.name_index cimport name_index_add, name_index_find, name_index_free
+from pantheon._core.files.ggml_types cimport ggml_type, ggml_type_info
+from pantheon._core.files.gguf_file cimport GGUF_ARRAY, GGUF_STRING, GGUF_U32, gguf_kv
+from pantheon._core.files.gguf_values cimport path_of, quoted, value_size, value_type_name
+from pantheon._core.files.mapping cimport pn_mapping_close, pn_mapping_open
+from pantheon._core.files.name_index cimport name_index_add, name_index_find, name_index_free
 from pantheon._core.types cimport tm_tensor
 
 from pantheon.regular_file import refuse_lfs_pointer

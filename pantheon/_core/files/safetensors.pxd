@@ -5,7 +5,7 @@
 # ne[0] = in. Dimensions beyond four are folded into ne[3].
 from libc.stdint cimport int64_t
 
-from pantheon._core.mapping cimport pn_mapping
+from pantheon._core.files.mapping cimport pn_mapping
 from pantheon._core.types cimport tm_tensor
 
 cdef enum:                               # tm_tensor.type of dtypes that GGUF has no number for

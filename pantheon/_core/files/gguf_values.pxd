@@ -1,8 +1,8 @@
 # Metadata values of a GGUF file as numbers and Python objects. `m` is the mapping that the value lies in.
 from libc.stdint cimport int64_t, uint32_t
 
-from pantheon._core.gguf_file cimport gguf_kv
-from pantheon._core.mapping cimport pn_mapping
+from pantheon._core.files.gguf_file cimport gguf_kv
+from pantheon._core.files.mapping cimport pn_mapping
 
 # GIL; the file's path as str, for messages.
 cdef str path_of(const pn_mapping *m)

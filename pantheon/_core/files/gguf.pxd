@@ -4,7 +4,7 @@
 # the byte offset, key or tensor. Metadata lives in the first shard; tensors are the union of all shards.
 from libc.stdint cimport int64_t
 
-from pantheon._core.gguf_file cimport gguf_file, gguf_kv
+from pantheon._core.files.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.types cimport tm_tensor
 
 # GIL; any shard of a split set may be named; the caller owns the result.

@@ -6,10 +6,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from pantheon._core.cursor cimport byte_cursor, cursor_string
-from pantheon._core.gguf_file cimport GGUF_ARRAY, GGUF_F32, GGUF_I32, GGUF_STRING, GGUF_U32, gguf_kv, gguf_shard
-from pantheon._core.gguf_shard cimport gguf_shard_find
-from pantheon._core.gguf_values cimport kv_int, kv_str, path_of, quoted, value_type_name
+from pantheon._core.files.cursor cimport byte_cursor, cursor_string
+from pantheon._core.files.gguf_file cimport GGUF_ARRAY, GGUF_F32, GGUF_I32, GGUF_STRING, GGUF_U32, gguf_kv, gguf_shard
+from pantheon._core.files.gguf_shard cimport gguf_shard_find
+from pantheon._core.files.gguf_values cimport kv_int, kv_str, path_of, quoted, value_type_name
 
 # Every merge makes a token, and few tokens are made in more than one way: more merges are only there to be worked on.
 MERGES_PER_TOKEN = 8

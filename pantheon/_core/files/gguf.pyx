@@ -10,12 +10,12 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset, strlen
 
-from pantheon._core.gguf_file cimport gguf_shard
-from pantheon._core.gguf_shard cimport gguf_kv_free, gguf_shard_find, gguf_shard_free, gguf_shard_read
-from pantheon._core.gguf_values cimport kv_bool, kv_float, kv_int, kv_object, kv_str, path_of, quoted
-from pantheon._core.gguf_vocab cimport ft_vocabulary, gguf_vocab_new
-from pantheon._core.mapping cimport pn_mapping, pn_mapping_close, pn_mappings_check
-from pantheon._core.name_index cimport name_index, name_index_add, name_index_find, name_index_free
+from pantheon._core.files.gguf_file cimport gguf_shard
+from pantheon._core.files.gguf_shard cimport gguf_kv_free, gguf_shard_find, gguf_shard_free, gguf_shard_read
+from pantheon._core.files.gguf_values cimport kv_bool, kv_float, kv_int, kv_object, kv_str, path_of, quoted
+from pantheon._core.files.gguf_vocab cimport ft_vocabulary, gguf_vocab_new
+from pantheon._core.files.mapping cimport pn_mapping, pn_mapping_close, pn_mappings_check
+from pantheon._core.files.name_index cimport name_index, name_index_add, name_index_find, name_index_free
 from pantheon._core.types cimport tm_tensor
 
 cdef struct gguf_index:                  # what gguf_file.index points to

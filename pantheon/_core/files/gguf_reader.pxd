@@ -1,5 +1,5 @@
 # Python's face of a GGUF file. cimport it to hand an open gguf_file to Python code.
-from pantheon._core.gguf_file cimport gguf_file
+from pantheon._core.files.gguf_file cimport gguf_file
 
 cdef class GGUFHandle:                   # keeps a gguf_file in memory: its last reference closes it
     cdef gguf_file *f

@@ -12,13 +12,13 @@ import numpy as np
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t
 
-from pantheon._core.ggml_types cimport ggml_type
-from pantheon._core.gguf cimport gguf_close, gguf_find, gguf_open, gguf_tensor, gguf_value
-from pantheon._core.gguf_file cimport gguf_kv
-from pantheon._core.gguf_shard cimport tensor_bytes
-from pantheon._core.gguf_values cimport path_of
-from pantheon._core.mapping cimport pn_mappings_check
-from pantheon._core.name_index cimport name_bytes, name_text
+from pantheon._core.files.ggml_types cimport ggml_type
+from pantheon._core.files.gguf cimport gguf_close, gguf_find, gguf_open, gguf_tensor, gguf_value
+from pantheon._core.files.gguf_file cimport gguf_kv
+from pantheon._core.files.gguf_shard cimport tensor_bytes
+from pantheon._core.files.gguf_values cimport path_of
+from pantheon._core.files.mapping cimport pn_mappings_check
+from pantheon._core.files.name_index cimport name_bytes, name_text
 from pantheon._core.types cimport tm_tensor
 
 TensorInfo = namedtuple("TensorInfo", "name type shape nbytes part offset")

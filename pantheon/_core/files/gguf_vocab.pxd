@@ -1,9 +1,9 @@
 # The vocabulary view of a GGUF file: body of the opaque ft_tokenizer.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from pantheon._core.gguf_file cimport gguf_shard
+from pantheon._core.files.gguf_file cimport gguf_shard
 
-cdef extern from "ft_tokenizer.h":
+cdef extern from "files/ft_tokenizer.h":
     ctypedef struct ft_vocabulary "ft_tokenizer":    # fields are described in the header
         int64_t n_tokens
         const uint8_t *tokens

@@ -12,8 +12,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, strlen
 
-from pantheon._core.cursor cimport byte_cursor, cursor_string
-from pantheon._core.gguf_file cimport (
+from pantheon._core.files.cursor cimport byte_cursor, cursor_string
+from pantheon._core.files.gguf_file cimport (
     GGUF_ARRAY,
     GGUF_BOOL,
     GGUF_F32,
@@ -29,7 +29,7 @@ from pantheon._core.gguf_file cimport (
     GGUF_U8,
     gguf_kv,
 )
-from pantheon._core.mapping cimport pn_mapping
+from pantheon._core.files.mapping cimport pn_mapping
 
 
 cdef extern from *:

@@ -1,7 +1,7 @@
 # One GGUF file: a whole model, or one part of a split set.
 from libc.stdint cimport int64_t
 
-from pantheon._core.gguf_file cimport gguf_kv, gguf_shard
+from pantheon._core.files.gguf_file cimport gguf_kv, gguf_shard
 from pantheon._core.types cimport tm_tensor
 
 # GIL; maps the file, reads and checks its whole directory into *s, which must be all zero. After an error too the

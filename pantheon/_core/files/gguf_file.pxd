@@ -1,8 +1,8 @@
 # An open GGUF file or split set, as its readers share it: no code.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from pantheon._core.mapping cimport pn_mapping
-from pantheon._core.name_index cimport name_index
+from pantheon._core.files.mapping cimport pn_mapping
+from pantheon._core.files.name_index cimport name_index
 from pantheon._core.types cimport ft_tokenizer, tm_tensor
 
 ctypedef enum gguf_value_type:
