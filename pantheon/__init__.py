@@ -18,8 +18,8 @@ from pantheon._version import __version__ as __version__
 _API = {
     "_core.binding": ("Checkpoint", "State"),
     "_core.kernels.table": ("cpu_info",),
-    "_core.sampler": ("sample",),
-    "_core.sampling_params": ("SamplingParams",),
+    "_core.sampling.sampler": ("sample",),
+    "_core.sampling.params": ("SamplingParams",),
     "admission": ("Cost", "Reservation", "Verdict"),
     "config": ("Config",),
     "errors": ("AdmissionError", "BusyError", "ContextFullError", "PantheonError"),

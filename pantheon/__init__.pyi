@@ -1,7 +1,7 @@
 from pantheon._core.binding import Checkpoint, State
 from pantheon._core.kernels.table import cpu_info
-from pantheon._core.sampler import sample
-from pantheon._core.sampling_params import SamplingParams
+from pantheon._core.sampling.params import SamplingParams
+from pantheon._core.sampling.sampler import sample
 from pantheon._version import __version__
 from pantheon.admission import Cost, Reservation, Verdict
 from pantheon.config import Config

@@ -13,9 +13,9 @@ from pantheon import admission
 from pantheon._core.base.single import Single
 from pantheon._core.base.turn import Turn
 from pantheon._core.binding import Checkpoint, State
-from pantheon._core.sampler import logprobs as token_logprobs
-from pantheon._core.sampler import sample
-from pantheon._core.sampling_params import SamplingParams
+from pantheon._core.sampling.params import SamplingParams
+from pantheon._core.sampling.sampler import logprobs as token_logprobs
+from pantheon._core.sampling.sampler import sample
 from pantheon.errors import BusyError, ContextFullError
 from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED
 from pantheon.text.dry import default_breaker_ids

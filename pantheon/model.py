@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pantheon import admission
 from pantheon._core.base.turn import TurnLock
 from pantheon._core.binding import ModelBase, State
-from pantheon._core.sampling_params import SamplingParams
+from pantheon._core.sampling.params import SamplingParams
 from pantheon._imports import whole_imports
 from pantheon.config import Config
 

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from pantheon._core.sampler import candidates, logprobs, sample, scratch_nbytes
-from pantheon._core.sampling_params import SamplingParams
+from pantheon._core.sampling.params import SamplingParams
+from pantheon._core.sampling.sampler import candidates, logprobs, sample, scratch_nbytes
 
 F = np.float32
 WORD = 2**64 - 1

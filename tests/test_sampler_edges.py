@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from pantheon._core.sampler import candidates, logprobs, sample
-from pantheon._core.sampling_params import SamplingParams
+from pantheon._core.sampling.params import SamplingParams
+from pantheon._core.sampling.sampler import candidates, logprobs, sample
 from pantheon.text.dry import dry_breaker_ids
 
 F = np.float32

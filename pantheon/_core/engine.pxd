@@ -56,8 +56,8 @@ from pantheon._core.memory.state cimport (
     pn_reservation,
     pn_verdict,
 )
-from pantheon._core.sampler cimport PN_NO_TOKEN, pn_sample_next_token
 from pantheon._core.sampling.defaults cimport pn_sampling_defaults, pn_sampling_reset
+from pantheon._core.sampling.sampler cimport PN_NO_TOKEN, pn_sample_next_token
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
     pn_admit_status,

@@ -15,12 +15,12 @@ from pantheon._core.sampling.candidates cimport (
 )
 from pantheon._core.sampling.dry cimport pn_apply_dry
 from pantheon._core.sampling.mirostat cimport pn_mirostat_accept, pn_mirostat_collect
+from pantheon._core.sampling.params cimport SamplingParams
 from pantheon._core.sampling.penalties cimport pn_apply_bias, pn_apply_penalties, pn_undo_penalties
 from pantheon._core.sampling.scratch cimport (
     pn_scratch, pn_scratch_get, pn_scratch_total,
 )
 from pantheon._core.sampling.truncate cimport pn_cut_min_p, pn_cut_top_p, pn_cut_typical, pn_cut_xtc, pn_min_p_floor
-from pantheon._core.sampling_params cimport SamplingParams
 from pantheon._core.types cimport pn_sampling_params
 
 import operator

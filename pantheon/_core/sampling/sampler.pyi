@@ -4,7 +4,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from pantheon._core.sampling_params import SamplingParams
+from pantheon._core.sampling.params import SamplingParams
 
 def sample(
     logits: NDArray[np.float32], params: SamplingParams, recent_tokens: Sequence[int] | NDArray[Any] = (),
