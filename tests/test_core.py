@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pantheon._core import rope
 from pantheon._core.base import arena, logging_bridge, pool, threads
+from pantheon._core.layers import rope
 from pantheon._core.memory.host import host_memory
 
 # L, E, F, H, G, D, V, n_ctx, window, X, K -> bytes; BYTES come from the formula in Python's integers

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pantheon
-from pantheon._core import moe
+from pantheon._core.layers import moe
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 EXPERT = re.compile(r"blk\.(\d+)\.(ffn_\w+)\.\d+\.weight")

@@ -12,7 +12,7 @@ import pytest
 
 import pantheon
 from pantheon._core.arch.qwen35moe import probe
-from pantheon._core.rope import mrope_table
+from pantheon._core.layers.rope import mrope_table
 
 Q = gguf.GGMLQuantizationType
 TINY = Path(__file__).parent / "fixtures" / "tiny"

@@ -12,7 +12,7 @@ from libc.string cimport memset
 from pantheon._core.files.gguf cimport gguf_find, gguf_get_bool, gguf_get_float, gguf_get_int, gguf_get_str, gguf_tensor
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_vocab cimport most_tokens
-from pantheon._core.rope cimport rope_attention_factor
+from pantheon._core.layers.rope cimport rope_attention_factor
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_NONE,

@@ -8,7 +8,7 @@ import math
 from libc.math cimport log, sqrt
 from libc.string cimport memset
 
-from pantheon._core.rope cimport rope_attention_factor
+from pantheon._core.layers.rope cimport rope_attention_factor
 from pantheon._core.source cimport (
     PN_TERNARY_DIVIDE,
     PN_TERNARY_MULTIPLY,

@@ -1,5 +1,5 @@
 # From the tensors of a file to matrices and vectors, checked for shape and type.
-from pantheon._core.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
 from pantheon._core.source cimport pn_source
 
 # GIL. Fills m from tensor `name` of shape (rows, cols); 1 when it is there, 0 when it is absent and optional.

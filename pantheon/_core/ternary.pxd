@@ -1,5 +1,5 @@
 # The matrices of ternary (BitNet b1.58) safetensors models: packed two-bit codes in place, float weights quantised.
-from pantheon._core.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
 from pantheon._core.source cimport pn_source
 
 # GIL. Fills m from tensor `name` and its weight_scale by the source's rule, which is not PN_TERNARY_NONE. Packed codes

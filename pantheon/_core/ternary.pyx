@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from pantheon._core.files.safetensors cimport ST_U8
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_I8, PN_T2_ROWS, pn_kernels_active
-from pantheon._core.matrix cimport owned_calloc, pn_matrix, pn_owned
+from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix, pn_owned
 from pantheon._core.source cimport (
     PN_TERNARY_DIVIDE,
     PN_TERNARY_ONLINE,

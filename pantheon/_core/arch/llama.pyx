@@ -54,11 +54,11 @@ from pantheon._core.config_hf cimport (
 from pantheon._core.files.gguf cimport gguf_get_str
 from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.kernels.table cimport pn_kernels_active
-from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset, pn_llama_kv_cache
-from pantheon._core.linear cimport input_begin
-from pantheon._core.matrix cimport owned_free
+from pantheon._core.layers.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset, pn_llama_kv_cache
+from pantheon._core.layers.linear cimport input_begin
+from pantheon._core.layers.matrix cimport owned_free
+from pantheon._core.layers.rope cimport rope_free
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.rope cimport rope_free
 from pantheon._core.source cimport (
     PN_NAMES_MIXTRAL,
     PN_NAMES_PHI,

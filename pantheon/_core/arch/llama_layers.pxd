@@ -1,6 +1,6 @@
 # Layers of the Llama family and their parts, by all ranks of a run together. phi.pyx builds its layer from the parts.
 from pantheon._core.arch.llama_structs cimport llama_job, pn_llama_stream
-from pantheon._core.linear cimport pn_team
+from pantheon._core.layers.linear cimport pn_team
 
 # nogil. What every rank of a run does; arg: the llama_job.
 cdef void llama_task(void *arg, int rank, int n) noexcept nogil

@@ -7,10 +7,10 @@ from libc.string cimport memcpy
 from pantheon._core.arch.llama_structs cimport llama_job, pn_llama_layer, pn_llama_stream, pn_llama_work
 from pantheon._core.arch.llama_work cimport llama_whole_ff
 from pantheon._core.arch.run cimport run_embed, run_stopped, run_team
-from pantheon._core.attention cimport attention, attention_heads, pn_attn_step
-from pantheon._core.gated cimport gated_product
-from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
-from pantheon._core.linear cimport (
+from pantheon._core.layers.attention cimport attention, attention_heads, pn_attn_step
+from pantheon._core.layers.gated cimport gated_product
+from pantheon._core.layers.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
+from pantheon._core.layers.linear cimport (
     group_prefetch,
     group_product,
     input_pack,
@@ -20,8 +20,8 @@ from pantheon._core.linear cimport (
     team_range,
     team_tokens,
 )
-from pantheon._core.moe cimport moe_prepare, moe_step
-from pantheon._core.rope cimport pn_rope, rope_angles
+from pantheon._core.layers.moe cimport moe_prepare, moe_step
+from pantheon._core.layers.rope cimport pn_rope, rope_angles
 from pantheon._core.types cimport PN_ROPE_NEOX, pn_config
 
 

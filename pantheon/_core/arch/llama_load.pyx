@@ -7,10 +7,10 @@ import math
 
 from pantheon._core.arch.llama_structs cimport pn_llama_layer, pn_llama_model
 from pantheon._core.arch.moe_load cimport moe_layer, moe_load
-from pantheon._core.linear cimport group_add, pn_group
-from pantheon._core.matrix cimport matrix_view, owned_calloc, pn_matrix, pn_owned
-from pantheon._core.moe_weights cimport pn_moe
-from pantheon._core.rope cimport pn_rope, rope_init
+from pantheon._core.layers.linear cimport group_add, pn_group
+from pantheon._core.layers.matrix cimport matrix_view, owned_calloc, pn_matrix, pn_owned
+from pantheon._core.layers.moe_weights cimport pn_moe
+from pantheon._core.layers.rope cimport pn_rope, rope_init
 from pantheon._core.source cimport PN_TERNARY_NONE, pn_source, source_tensor
 from pantheon._core.tensor cimport matrix_load, vector_load
 from pantheon._core.ternary cimport ternary_load

@@ -3,13 +3,13 @@ from libc.stdint cimport uint8_t
 
 from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.arch.run cimport pn_run
-from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.base.pool cimport pn_counter
 from pantheon._core.kernels.table cimport pn_kernels
-from pantheon._core.linear cimport pn_group, pn_input, pn_team
-from pantheon._core.matrix cimport pn_matrix, pn_owned
-from pantheon._core.moe_weights cimport pn_moe, pn_moe_work
-from pantheon._core.rope cimport pn_rope
+from pantheon._core.layers.attention cimport pn_attn_step
+from pantheon._core.layers.linear cimport pn_group, pn_input, pn_team
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.moe_weights cimport pn_moe, pn_moe_work
+from pantheon._core.layers.rope cimport pn_rope
 from pantheon._core.types cimport pn_config
 
 cdef struct pn_llama_layer:

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t
 
 from pantheon._core.arch.llama_structs cimport pn_llama_layer, pn_llama_model, pn_llama_work
-from pantheon._core.moe cimport MOE_COUNTERS
+from pantheon._core.layers.moe cimport MOE_COUNTERS
 from pantheon._core.types cimport pn_config, pn_model
 
 cdef enum:

@@ -10,14 +10,14 @@ from pantheon._core.arch.llama_structs cimport (
     pn_llama_work,
 )
 from pantheon._core.arch.run cimport run_memory
-from pantheon._core.attention cimport attention_scratch
 from pantheon._core.base.carver cimport carve, carve_rest, carver
 from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.base.pool cimport pn_counter
-from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_ROW
-from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
-from pantheon._core.moe_weights cimport moe_layout, pn_moe
+from pantheon._core.layers.attention cimport attention_scratch
+from pantheon._core.layers.gated cimport gated_scratch
+from pantheon._core.layers.linear cimport group_panel_bytes, input_layout, pn_group
+from pantheon._core.layers.moe_weights cimport moe_layout, pn_moe
 from pantheon._core.types cimport pn_config, pn_model
 
 cdef int dense_downs(const pn_llama_model *w, const pn_config *c, const pn_group **groups) noexcept nogil:

@@ -1,6 +1,6 @@
 # Weights of a mixture-of-experts feed-forward from a GGUF file.
-from pantheon._core.matrix cimport pn_owned
-from pantheon._core.moe_weights cimport pn_moe
+from pantheon._core.layers.matrix cimport pn_owned
+from pantheon._core.layers.moe_weights cimport pn_moe
 from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_config
 

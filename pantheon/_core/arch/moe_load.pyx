@@ -4,8 +4,8 @@ Accepts experts stacked in one tensor (ffn_gate_exps, ffn_up_exps, ffn_down_exps
 (ffn_gate_up_exps), and one tensor per expert (ffn_gate.0, ...) as in GGUF of early 2024 and most safetensors.
 """
 from pantheon._core.kernels.table cimport PN_ACT_ROW
-from pantheon._core.matrix cimport matrix_to_f32, matrix_view, pn_matrix, pn_owned
-from pantheon._core.moe_weights cimport moe_init, moe_set_expert, moe_set_router, pn_moe
+from pantheon._core.layers.matrix cimport matrix_to_f32, matrix_view, pn_matrix, pn_owned
+from pantheon._core.layers.moe_weights cimport moe_init, moe_set_expert, moe_set_router, pn_moe
 from pantheon._core.source cimport pn_source, source_name
 from pantheon._core.tensor cimport matrix_load, matrix_stack_load, tensor_present
 from pantheon._core.types cimport pn_config

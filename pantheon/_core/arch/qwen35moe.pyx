@@ -40,16 +40,16 @@ from pantheon._core.arch.run cimport (
 )
 from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
-from pantheon._core.deltanet cimport pn_deltanet_run
 from pantheon._core.files.gguf cimport gguf_close, gguf_get_str, gguf_open
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_values cimport path_of
 from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.kernels.table cimport pn_kernels_active
-from pantheon._core.kvcache cimport pn_llama_kv_cache
-from pantheon._core.matrix cimport owned_free
+from pantheon._core.layers.deltanet cimport pn_deltanet_run
+from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
+from pantheon._core.layers.matrix cimport owned_free
+from pantheon._core.layers.rope cimport rope_free
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.rope cimport rope_free
 from pantheon._core.source cimport (
     PN_NAMES_QWEN35,
     pn_source,

@@ -1,8 +1,8 @@
 # The layers of Qwen3.5, run by all ranks of a team together.
 from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_model, pn_qwen35moe_work
 from pantheon._core.arch.run cimport pn_run
-from pantheon._core.attention cimport pn_attn_step
-from pantheon._core.deltanet cimport pn_deltanet_step
+from pantheon._core.layers.attention cimport pn_attn_step
+from pantheon._core.layers.deltanet cimport pn_deltanet_step
 from pantheon._core.types cimport pn_config
 
 cdef struct qwen_job:                    # one run

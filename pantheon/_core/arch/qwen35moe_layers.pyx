@@ -7,11 +7,11 @@ for itself, which costs less than a barrier.
 """
 from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_layer, pn_qwen35moe_stream, pn_qwen35moe_work
 from pantheon._core.arch.run cimport run_embed, run_stopped, run_team
-from pantheon._core.attention cimport attention, attention_heads
-from pantheon._core.deltanet cimport deltanet_channels, deltanet_mix, deltanet_values
-from pantheon._core.gated cimport gated_product
-from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
-from pantheon._core.linear cimport (
+from pantheon._core.layers.attention cimport attention, attention_heads
+from pantheon._core.layers.deltanet cimport deltanet_channels, deltanet_mix, deltanet_values
+from pantheon._core.layers.gated cimport gated_product
+from pantheon._core.layers.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
+from pantheon._core.layers.linear cimport (
     group_prefetch,
     group_product,
     input_pack,
@@ -24,8 +24,8 @@ from pantheon._core.linear cimport (
     team_range,
     team_tokens,
 )
-from pantheon._core.moe cimport moe_prepare, moe_step
-from pantheon._core.rope cimport mrope_angles
+from pantheon._core.layers.moe cimport moe_prepare, moe_step
+from pantheon._core.layers.rope cimport mrope_angles
 from pantheon._core.types cimport pn_config
 
 

@@ -3,13 +3,13 @@ from libc.stdint cimport uint8_t
 
 from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.base.pool cimport pn_counter
-from pantheon._core.deltanet cimport pn_deltanet, pn_deltanet_dims, pn_deltanet_state
 from pantheon._core.kernels.table cimport pn_kernels
-from pantheon._core.kvcache cimport pn_llama_kv_cache
-from pantheon._core.linear cimport pn_group, pn_input
-from pantheon._core.matrix cimport pn_matrix, pn_owned
-from pantheon._core.moe_weights cimport pn_moe, pn_moe_work
-from pantheon._core.rope cimport pn_rope
+from pantheon._core.layers.deltanet cimport pn_deltanet, pn_deltanet_dims, pn_deltanet_state
+from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
+from pantheon._core.layers.linear cimport pn_group, pn_input
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.moe_weights cimport pn_moe, pn_moe_work
+from pantheon._core.layers.rope cimport pn_rope
 from pantheon._core.types cimport PN_MODEL_MAX_DIES, pn_state, tm_tensor
 
 cdef struct pn_qwen35moe_layer:

@@ -10,16 +10,16 @@ from pantheon._core.arch.qwen35moe_structs cimport (
     pn_qwen35moe_work,
 )
 from pantheon._core.arch.run cimport run_memory
-from pantheon._core.attention cimport attention_scratch
 from pantheon._core.base.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.base.pool cimport pn_counter, pn_counter_zero
-from pantheon._core.deltanet cimport deltanet_channels, deltanet_scratch, deltanet_values
-from pantheon._core.gated cimport gated_scratch
 from pantheon._core.kernels.table cimport PN_ACT_F32
-from pantheon._core.linear cimport group_panel_bytes, input_begin, input_layout, pn_group, pn_input
-from pantheon._core.moe cimport MOE_COUNTERS
-from pantheon._core.moe_weights cimport moe_layout, pn_moe
+from pantheon._core.layers.attention cimport attention_scratch
+from pantheon._core.layers.deltanet cimport deltanet_channels, deltanet_scratch, deltanet_values
+from pantheon._core.layers.gated cimport gated_scratch
+from pantheon._core.layers.linear cimport group_panel_bytes, input_begin, input_layout, pn_group, pn_input
+from pantheon._core.layers.moe cimport MOE_COUNTERS
+from pantheon._core.layers.moe_weights cimport moe_layout, pn_moe
 from pantheon._core.types cimport pn_config, pn_model
 
 cdef enum:

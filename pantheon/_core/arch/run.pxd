@@ -10,8 +10,8 @@ from libc.string cimport memcpy
 from pantheon._core.arch.ops cimport pn_run_sizes
 from pantheon._core.base.pool cimport fw_task, pn_counter
 from pantheon._core.kernels.table cimport pn_kernels
-from pantheon._core.linear cimport pn_team
-from pantheon._core.matrix cimport pn_matrix
+from pantheon._core.layers.linear cimport pn_team
+from pantheon._core.layers.matrix cimport pn_matrix
 from pantheon._core.types cimport pn_model, pn_state, tm_tensor
 
 cdef struct pn_run:

@@ -8,7 +8,7 @@ from pantheon._core.base.pool cimport fw_pool_run
 from pantheon._core.base.report cimport pn_interrupted, pn_set_error, pn_set_file_error, pn_set_no_memory
 from pantheon._core.files.mapping cimport pn_mapping, pn_mappings_cut
 from pantheon._core.kernels.table cimport PN_F32
-from pantheon._core.linear cimport team_barrier
+from pantheon._core.layers.linear cimport team_barrier
 
 
 cdef int run_pass(const pn_run_ops *ops, const pn_model *model, const pn_run_sizes *sizes, int *n_tok,

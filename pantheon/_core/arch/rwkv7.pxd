@@ -1,6 +1,6 @@
 # The RWKV-7 block, and the channel mix that attention blocks share with it; run by all ranks of a team together.
 from pantheon._core.arch.rwkvx_structs cimport pn_rwkv7_block, pn_rwkv_ffn, rx_job, rx_view
-from pantheon._core.linear cimport pn_team
+from pantheon._core.layers.linear cimport pn_team
 
 # nogil. On entry the residual stream of the rank's tokens is whole, and so it is on exit.
 cdef void rwkv7_block(rx_job *job, pn_team *team, rx_view *v, int b) noexcept nogil

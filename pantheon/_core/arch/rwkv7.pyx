@@ -31,7 +31,7 @@ from pantheon._core.arch.rwkvx_structs cimport (
 )
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_rwkv7_step
-from pantheon._core.linear cimport (
+from pantheon._core.layers.linear cimport (
     group_prefetch,
     group_product,
     input_prepare,

@@ -61,7 +61,7 @@ from pantheon._core.arch.rwkvx_work cimport rx_prompt_need, rx_prompt_new, rx_wo
 from pantheon._core.base.pool cimport pn_counter_zero
 from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
-from pantheon._core.linear cimport (
+from pantheon._core.layers.linear cimport (
     group_product,
     input_begin,
     input_prepare,

@@ -1,6 +1,6 @@
 # The attention block of RWKV-X, and the choice of what a prompt leaves in memory; run by all ranks of a team together.
 from pantheon._core.arch.rwkvx_structs cimport rx_job, rx_view
-from pantheon._core.linear cimport pn_team
+from pantheon._core.layers.linear cimport pn_team
 
 # nogil. Attention block a for a window. On entry the residual stream of the rank's tokens is whole, and so it is on
 # exit. job.attn says what each token sees.

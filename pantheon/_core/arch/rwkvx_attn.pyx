@@ -4,10 +4,10 @@ from libc.string cimport memcpy
 
 from pantheon._core.arch.rwkv7 cimport rwkv_channel_mix, rwkv_norm
 from pantheon._core.arch.rwkvx_structs cimport pn_rwkvx_attn, rx_candidate, rx_job, rx_prompt, rx_view
-from pantheon._core.attention cimport attention, attention_heads
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
-from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
-from pantheon._core.linear cimport (
+from pantheon._core.layers.attention cimport attention, attention_heads
+from pantheon._core.layers.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
+from pantheon._core.layers.linear cimport (
     group_product,
     input_prepare,
     pn_group,

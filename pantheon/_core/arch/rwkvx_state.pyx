@@ -15,7 +15,7 @@ from pantheon._core.arch.rwkvx_work cimport rx_work_need, rx_work_single
 from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.base.report cimport pn_last_error, pn_set_error
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
-from pantheon._core.kvcache cimport kvcache_cost, kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
+from pantheon._core.layers.kvcache cimport kvcache_cost, kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport PN_KV_F16, pn_config, pn_kv_type, pn_model, pn_state
 

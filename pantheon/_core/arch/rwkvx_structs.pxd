@@ -3,12 +3,12 @@ from libc.stdint cimport uint8_t
 
 from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.arch.run cimport pn_run
-from pantheon._core.attention cimport pn_attn_step
 from pantheon._core.base.pool cimport pn_counter
 from pantheon._core.kernels.table cimport pn_kernels
-from pantheon._core.kvcache cimport pn_llama_kv_cache
-from pantheon._core.linear cimport pn_group, pn_input
-from pantheon._core.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.attention cimport pn_attn_step
+from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
+from pantheon._core.layers.linear cimport pn_group, pn_input
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
 from pantheon._core.types cimport pn_config, tm_tensor
 
 cdef enum:

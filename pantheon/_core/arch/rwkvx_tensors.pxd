@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.safetensors cimport safetensors_file
-from pantheon._core.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
 from pantheon._core.types cimport tm_tensor
 
 # Every method raises ValueError naming file and tensor. Names are without the prefix, which is "rwkv.", "moba." or "".

@@ -16,13 +16,13 @@ from pantheon._core.arch.rwkvx_structs cimport (
     rx_stream,
     rx_work,
 )
-from pantheon._core.attention cimport attention_scratch
 from pantheon._core.base.carver cimport carve, carve_floats, carve_rest, carver
 from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.base.pool cimport pn_counter
 from pantheon._core.base.report cimport pn_set_no_memory
-from pantheon._core.kvcache cimport kvcache_bytes, pn_llama_kv_cache
-from pantheon._core.linear cimport group_panel_bytes, input_layout, pn_group
+from pantheon._core.layers.attention cimport attention_scratch
+from pantheon._core.layers.kvcache cimport kvcache_bytes, pn_llama_kv_cache
+from pantheon._core.layers.linear cimport group_panel_bytes, input_layout, pn_group
 from pantheon._core.types cimport pn_config, pn_kv_type, pn_model
 
 cdef inline size_t aligned(size_t n) noexcept nogil:

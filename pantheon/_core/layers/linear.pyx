@@ -14,8 +14,8 @@ from pantheon._core.kernels.table cimport (
     PN_PANEL,
     pn_act,
 )
-from pantheon._core.matrix cimport pn_matrix
-from pantheon._core.panels cimport (
+from pantheon._core.layers.matrix cimport pn_matrix
+from pantheon._core.layers.panels cimport (
     pack_tokens,
     packed_bytes,
     packed_tokens,

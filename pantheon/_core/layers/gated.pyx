@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 from pantheon._core.base.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, phase_enter
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_KINDS, PN_ACT_Q32, PN_PANEL, pn_act
-from pantheon._core.linear cimport matrix_panels, pn_group, pn_input, pn_team, team_counter
+from pantheon._core.layers.linear cimport matrix_panels, pn_group, pn_input, pn_team, team_counter
 
 cdef enum:
     BLOCK = 256                          # columns: whole blocks of every weight type

@@ -1,8 +1,8 @@
 # Attention of one layer for all tokens of a step, run by all ranks of a team together.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.kvcache cimport pn_llama_kv_cache
-from pantheon._core.linear cimport pn_team
+from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
+from pantheon._core.layers.linear cimport pn_team
 
 cdef enum:
     ATTN_BLOCK = 16                      # tokens of one sequence that are worked on together

@@ -7,8 +7,8 @@
 # go through its matrices together. Weighted results are added per token in the order of choice, most probable first,
 # the shared expert last, one fused multiply-add per element: the bits do not depend on company, chunking or ranks.
 from pantheon._core.kernels.table cimport pn_kernels
-from pantheon._core.linear cimport pn_input, pn_team
-from pantheon._core.moe_weights cimport pn_moe, pn_moe_work
+from pantheon._core.layers.linear cimport pn_input, pn_team
+from pantheon._core.layers.moe_weights cimport pn_moe, pn_moe_work
 
 cdef enum:
     MOE_COUNTERS = 5                     # that one step of several tokens takes

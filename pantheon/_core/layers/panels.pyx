@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t
 
 from pantheon._core.kernels.table cimport PN_PANEL, PN_TILE_TOK, pn_act, pn_type_ops
-from pantheon._core.matrix cimport pn_matrix
+from pantheon._core.layers.matrix cimport pn_matrix
 
 cdef extern from *:
     """

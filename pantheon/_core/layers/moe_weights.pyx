@@ -3,9 +3,9 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
 from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_kernels_active
-from pantheon._core.linear cimport group_add, group_panel_bytes, input_begin, input_layout, pn_group, pn_input
-from pantheon._core.matrix cimport owned_calloc, pn_matrix, pn_owned
-from pantheon._core.panels cimport packed_bytes
+from pantheon._core.layers.linear cimport group_add, group_panel_bytes, input_begin, input_layout, pn_group, pn_input
+from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix, pn_owned
+from pantheon._core.layers.panels cimport packed_bytes
 
 
 # ---- weights ---------------------------------------------------------------------------------------------------------

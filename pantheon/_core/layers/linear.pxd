@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t
 
 from pantheon._core.base.pool cimport pn_counter
 from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels, pn_type_ops
-from pantheon._core.matrix cimport pn_matrix
+from pantheon._core.layers.matrix cimport pn_matrix
 from pantheon._core.types cimport fw_pool
 
 cdef enum:

@@ -5,7 +5,7 @@
 # Prefill runs the same recurrence token by token, so the cut of a prompt into chunks changes no bit.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.linear cimport pn_group, pn_team
+from pantheon._core.layers.linear cimport pn_group, pn_team
 
 cdef enum:
     DELTANET_MAX_TAPS = 16               # of the convolution

@@ -5,7 +5,7 @@ import numpy as np
 
 from pantheon._core.base.phases cimport PHASE_PRODUCTS, phase_enter
 from pantheon._core.kernels.table cimport pn_kernels, pn_kernels_active
-from pantheon._core.linear cimport (
+from pantheon._core.layers.linear cimport (
     group_product,
     input_prepare,
     matrix_rows,
@@ -15,8 +15,8 @@ from pantheon._core.linear cimport (
     team_barrier,
     team_range,
 )
-from pantheon._core.moe_grouped cimport grouped_experts
-from pantheon._core.moe_weights cimport pn_moe, pn_moe_rank, pn_moe_work
+from pantheon._core.layers.moe_grouped cimport grouped_experts
+from pantheon._core.layers.moe_weights cimport pn_moe, pn_moe_rank, pn_moe_work
 
 
 # ---- router ----------------------------------------------------------------------------------------------------------

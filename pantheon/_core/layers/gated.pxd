@@ -2,7 +2,7 @@
 # and are quantised where they are, so that the wide intermediate never exists in floats.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.linear cimport pn_group, pn_input, pn_team
+from pantheon._core.layers.linear cimport pn_group, pn_input, pn_team
 
 # nogil. Bytes of scratch that one rank needs for up to n_tok tokens.
 cdef size_t gated_scratch(int n_tok) noexcept nogil

@@ -10,8 +10,8 @@ from libc.string cimport memcpy, memset
 from pantheon._core.base.phases cimport PHASE_ATTENTION, PHASE_VECTORS, phase_enter
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_ATTN_TILE, pn_attn_rows
-from pantheon._core.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
-from pantheon._core.linear cimport pn_team, team_counter, team_range
+from pantheon._core.layers.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
+from pantheon._core.layers.linear cimport pn_team, team_counter, team_range
 
 
 cdef inline int max_rows(int n_head, int n_kv_head) noexcept nogil:

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
-from pantheon._core.linear cimport pn_team, team_counter, team_range
+from pantheon._core.layers.linear cimport pn_team, team_counter, team_range
 
 cdef float L2_EPS = 1e-6                 # the published constant, no hyper-parameter
 

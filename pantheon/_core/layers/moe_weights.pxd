@@ -1,8 +1,8 @@
 # Weights of a mixture-of-experts feed-forward, and the buffers of a run through it.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.linear cimport pn_group, pn_input
-from pantheon._core.matrix cimport pn_matrix, pn_owned
+from pantheon._core.layers.linear cimport pn_group, pn_input
+from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
 
 cdef struct pn_moe:                      # weights of one layer
     int n_experts

@@ -4,7 +4,7 @@
 from libc.stdint cimport uint8_t
 
 from pantheon._core.kernels.table cimport pn_act, pn_type_ops
-from pantheon._core.matrix cimport pn_matrix
+from pantheon._core.layers.matrix cimport pn_matrix
 
 cdef struct pn_packed:                   # packed tokens: runs of run_tok of them, run_bytes apart
     const uint8_t *data
