@@ -25,7 +25,6 @@ from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_promp
 from pantheon._core.base.arguments cimport between, integer, whole
 from pantheon._core.base.logging_bridge cimport raise_from_handlers
 from pantheon._core.base.report cimport pn_last_error_kind
-from pantheon._core.config cimport config_dict
 from pantheon._core.engine cimport (
     pn_admit_kv_type,
     pn_arch_name,
@@ -52,6 +51,7 @@ from pantheon._core.engine cimport (
 from pantheon._core.files.gguf_reader cimport from_file
 from pantheon._core.files.safetensors cimport safetensors_view
 from pantheon._core.handles cimport ModelHandle, StateHandle, on_main_thread, run_watch, watch_begin, watch_end
+from pantheon._core.load.config cimport config_dict
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_KV_F16,

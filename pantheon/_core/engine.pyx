@@ -13,7 +13,6 @@ from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
 from pantheon._core.base.pool cimport fw_pool_get
 from pantheon._core.base.report cimport pn_set_error, pn_set_error_text
-from pantheon._core.config_hf cimport hf_architecture
 from pantheon._core.files.bounded_json cimport json_file
 from pantheon._core.files.cursor cimport byte_cursor, cursor_string
 from pantheon._core.files.gguf cimport gguf_close, gguf_find, gguf_get_int, gguf_get_str, gguf_open
@@ -21,12 +20,13 @@ from pantheon._core.files.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.files.mapping cimport pn_mapping_set_room
 from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport pn_kernels_check
+from pantheon._core.load.config_hf cimport hf_architecture
+from pantheon._core.load.source cimport pn_source, source_gguf
 from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
 from pantheon._core.memory.state cimport pn_mem_state
 from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_state
-from pantheon._core.source cimport pn_source, source_gguf
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
     PN_ARCH_COUNT,
@@ -50,7 +50,7 @@ from pantheon._core.types cimport (
 )
 
 from pantheon._core.base.threads import default_threads
-from pantheon._core.config_hf import standard_config
+from pantheon._core.load.config_hf import standard_config
 from pantheon._core.registry import architectures
 from pantheon.regular_file import read_start
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pantheon._core.config_hf import CLASSES as IN_PLACE
+from pantheon._core.load.config_hf import CLASSES as IN_PLACE
 
 _QWEN35 = {
     "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "head_dim": 256, "partial_rotary_factor": 0.25,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pantheon._core.config_hf import optional_parts, standard_config, ternary_rule
+from pantheon._core.load.config_hf import optional_parts, standard_config, ternary_rule
 from pantheon.convert.classes import ACTIVATIONS, CLASSES, IN_PLACE, NO_RWKV, SILU
 from pantheon.convert.rope import Rope, read_rope
 from pantheon.convert.settings import Settings

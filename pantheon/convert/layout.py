@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pantheon._core.source import LAYER_PARTS, OLD_PARTS
+from pantheon._core.load.source import LAYER_PARTS, OLD_PARTS
 from pantheon.convert.hyper import Hyper
 from pantheon.convert.pieces import Indices, Output, Piece, Source, SourceTensor, Values, Whole
 from pantheon.convert.ternary import Ternary, is_packed, packed_rows

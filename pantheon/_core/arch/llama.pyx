@@ -42,15 +42,6 @@ from pantheon._core.base.arena cimport (
 )
 from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.base.pool cimport pn_counter_zero
-from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.config_hf cimport (
-    config_from_hf,
-    hf_optional,
-    hf_rope_factors,
-    hf_ternary_rule,
-    hf_tied,
-    hf_windows,
-)
 from pantheon._core.files.gguf cimport gguf_get_str
 from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.kernels.table cimport pn_kernels_active
@@ -58,14 +49,23 @@ from pantheon._core.layers.kvcache cimport kvcache_cost, kvcache_free, kvcache_n
 from pantheon._core.layers.linear cimport input_begin
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.source cimport (
+from pantheon._core.load.config cimport config_from_gguf, config_validate
+from pantheon._core.load.config_hf cimport (
+    config_from_hf,
+    hf_optional,
+    hf_rope_factors,
+    hf_ternary_rule,
+    hf_tied,
+    hf_windows,
+)
+from pantheon._core.load.source cimport (
     PN_NAMES_MIXTRAL,
     PN_NAMES_PHI,
     pn_source,
     source_check_extra,
     source_safetensors,
 )
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,

@@ -1,6 +1,6 @@
 # Weights of the dense transformer family from GGUF or safetensors.
 from pantheon._core.arch.llama_structs cimport pn_llama_model
-from pantheon._core.source cimport pn_source
+from pantheon._core.load.source cimport pn_source
 from pantheon._core.types cimport pn_config
 
 # GIL. Tensors of a validated config, checked for presence and shape; ValueError naming the tensor.

@@ -6,14 +6,14 @@ a missing LM head (tied to the embedding). Phi-2 has norms with biases, one per 
 import math
 
 from pantheon._core.arch.llama_structs cimport pn_llama_layer, pn_llama_model
-from pantheon._core.arch.moe_load cimport moe_layer, moe_load
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport matrix_view, owned_calloc, pn_matrix, pn_owned
 from pantheon._core.layers.moe_weights cimport pn_moe
 from pantheon._core.layers.rope cimport pn_rope, rope_init
-from pantheon._core.source cimport PN_TERNARY_NONE, pn_source, source_tensor
-from pantheon._core.tensor cimport matrix_load, vector_load
-from pantheon._core.ternary cimport ternary_load
+from pantheon._core.load.moe_load cimport moe_layer, moe_load
+from pantheon._core.load.source cimport PN_TERNARY_NONE, pn_source, source_tensor
+from pantheon._core.load.tensors cimport matrix_load, vector_load
+from pantheon._core.load.ternary cimport ternary_load
 from pantheon._core.types cimport (
     PN_ARCH_PHI2,
     PN_ARCH_PHI3,

@@ -3,8 +3,8 @@ from libc.stdint cimport uint32_t
 
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.safetensors cimport safetensors_file
+from pantheon._core.load.source cimport pn_source
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
 
 cdef struct pn_arch_weights:             # first member of every architecture's weight struct

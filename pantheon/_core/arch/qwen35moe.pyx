@@ -39,7 +39,6 @@ from pantheon._core.arch.run cimport (
     run_prefill,
 )
 from pantheon._core.base.pages cimport pn_pages_free
-from pantheon._core.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
 from pantheon._core.files.gguf cimport gguf_close, gguf_get_str, gguf_open
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_values cimport path_of
@@ -49,14 +48,15 @@ from pantheon._core.layers.deltanet cimport pn_deltanet_run
 from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.source cimport (
+from pantheon._core.load.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
+from pantheon._core.load.source cimport (
     PN_NAMES_QWEN35,
     pn_source,
     source_check_extra,
     source_gguf,
     source_safetensors,
 )
+from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
     PN_ROPE_NEOX,

@@ -1,7 +1,7 @@
 # Hyper-parameters and weights of Qwen3.5 from GGUF files and Hugging Face folders.
 from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_model
 from pantheon._core.files.gguf_file cimport gguf_file
-from pantheon._core.source cimport pn_source
+from pantheon._core.load.source cimport pn_source
 from pantheon._core.types cimport pn_config
 
 # GIL. config from the keys of `arch`, checked; the model's own sizes and the kind of each layer. ValueError naming the

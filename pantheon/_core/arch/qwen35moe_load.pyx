@@ -11,19 +11,19 @@ from libc.math cimport exp
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from pantheon._core.arch.moe_load cimport moe_load
 from pantheon._core.arch.qwen35moe_structs cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
 from pantheon._core.base.report cimport PN_LOG_INFO, pn_log
-from pantheon._core.config cimport config_from_gguf, config_validate
-from pantheon._core.config_hf cimport config_from_hf, hf_integer, hf_rope
 from pantheon._core.files.gguf cimport gguf_find, gguf_get_int, gguf_value
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.layers.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values, pn_deltanet_dims
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.layers.rope cimport rope_init
-from pantheon._core.source cimport pn_source, source_name
-from pantheon._core.tensor cimport matrix_load, table_load, vector_load
+from pantheon._core.load.config cimport config_from_gguf, config_validate
+from pantheon._core.load.config_hf cimport config_from_hf, hf_integer, hf_rope
+from pantheon._core.load.moe_load cimport moe_load
+from pantheon._core.load.source cimport pn_source, source_name
+from pantheon._core.load.tensors cimport matrix_load, table_load, vector_load
 from pantheon._core.types cimport pn_config
 
 # ---- hyper-parameters ------------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ from pantheon._core.layers.linear cimport (
     team_barrier,
     team_tokens,
 )
+from pantheon._core.load.source cimport pn_source
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.source cimport pn_source
 from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
 
 # ---- one run ---------------------------------------------------------------------------------------------------------

@@ -36,13 +36,13 @@ from pantheon._core.arch.rwkvx_structs cimport (
 from pantheon._core.arch.rwkvx_tensors cimport RwkvTensors
 from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log
-from pantheon._core.config cimport config_validate
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.name_index cimport name_shown
 from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport owned_calloc, owned_free, pn_matrix
+from pantheon._core.load.config cimport config_validate
 from pantheon._core.types cimport (
     PN_CHAT_RWKV,
     PN_ROPE_NONE,

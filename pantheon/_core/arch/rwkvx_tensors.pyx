@@ -11,7 +11,7 @@ from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_Q8_0, pn_k
 from pantheon._core.files.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.base.pool cimport fw_pool_get, fw_pool_run
 from pantheon._core.files.safetensors cimport safetensors_tensor
-from pantheon._core.source cimport shape_text, type_text
+from pantheon._core.load.source cimport shape_text, type_text
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.base.threads import default_threads
 from pantheon._core.types cimport tm_tensor

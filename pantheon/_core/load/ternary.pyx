@@ -12,15 +12,15 @@ from libc.string cimport memset
 from pantheon._core.files.safetensors cimport ST_U8
 from pantheon._core.kernels.table cimport PN_BF16, PN_F16, PN_F32, PN_I8, PN_T2_ROWS, pn_kernels_active
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix, pn_owned
-from pantheon._core.source cimport (
+from pantheon._core.load.source cimport (
     PN_TERNARY_DIVIDE,
     PN_TERNARY_ONLINE,
     pn_source,
     source_name,
     source_tensor,
 )
-from pantheon._core.tensor cimport matrix_load, vector_load
-from pantheon._core.ternary_codes cimport ternary_bad_byte, ternary_pack_row
+from pantheon._core.load.tensors cimport matrix_load, vector_load
+from pantheon._core.load.ternary_codes cimport ternary_bad_byte, ternary_pack_row
 from pantheon._core.types cimport tm_tensor
 
 cdef enum:

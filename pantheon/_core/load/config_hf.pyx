@@ -9,7 +9,7 @@ from libc.math cimport log, sqrt
 from libc.string cimport memset
 
 from pantheon._core.layers.rope cimport rope_attention_factor
-from pantheon._core.source cimport (
+from pantheon._core.load.source cimport (
     PN_TERNARY_DIVIDE,
     PN_TERNARY_MULTIPLY,
     PN_TERNARY_NONE,

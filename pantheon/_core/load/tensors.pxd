@@ -1,6 +1,6 @@
 # From the tensors of a file to matrices and vectors, checked for shape and type.
 from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
-from pantheon._core.source cimport pn_source
+from pantheon._core.load.source cimport pn_source
 
 # GIL. Fills m from tensor `name` of shape (rows, cols); 1 when it is there, 0 when it is absent and optional.
 # ValueError naming the tensor when it is missing, has another shape, or a type that no kernel of this build multiplies.

@@ -1,7 +1,7 @@
 # Weights of a mixture-of-experts feed-forward from a GGUF file.
 from pantheon._core.layers.matrix cimport pn_owned
 from pantheon._core.layers.moe_weights cimport pn_moe
-from pantheon._core.source cimport pn_source
+from pantheon._core.load.source cimport pn_source
 from pantheon._core.types cimport pn_config
 
 # GIL. Whether the layer whose tensors start with `block` ("blk.0.") is one of experts: a dense one has its ffn_down.

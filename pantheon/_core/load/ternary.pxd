@@ -1,6 +1,6 @@
 # The matrices of ternary (BitNet b1.58) safetensors models: packed two-bit codes in place, float weights quantised.
 from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
-from pantheon._core.source cimport pn_source
+from pantheon._core.load.source cimport pn_source
 
 # GIL. Fills m from tensor `name` and its weight_scale by the source's rule, which is not PN_TERNARY_NONE. Packed codes
 # are borrowed from the mapping; float weights are packed into memory of `owned`. ValueError naming the tensor when it

@@ -6,8 +6,8 @@ Accepts experts stacked in one tensor (ffn_gate_exps, ffn_up_exps, ffn_down_exps
 from pantheon._core.kernels.table cimport PN_ACT_ROW
 from pantheon._core.layers.matrix cimport matrix_to_f32, matrix_view, pn_matrix, pn_owned
 from pantheon._core.layers.moe_weights cimport moe_init, moe_set_expert, moe_set_router, pn_moe
-from pantheon._core.source cimport pn_source, source_name
-from pantheon._core.tensor cimport matrix_load, matrix_stack_load, tensor_present
+from pantheon._core.load.source cimport pn_source, source_name
+from pantheon._core.load.tensors cimport matrix_load, matrix_stack_load, tensor_present
 from pantheon._core.types cimport pn_config
 
 

@@ -1,5 +1,5 @@
 # pn_config from the config.json of a Hugging Face model.
-from pantheon._core.source cimport pn_ternary_rule
+from pantheon._core.load.source cimport pn_ternary_rule
 from pantheon._core.types cimport pn_config
 
 # What all of these take is standard_config() of the file. GIL; ValueError naming the file and the key.

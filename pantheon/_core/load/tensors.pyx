@@ -13,8 +13,8 @@ from pantheon._core.kernels.table cimport (
     pn_type_ops,
 )
 from pantheon._core.layers.matrix cimport owned_calloc
-from pantheon._core.source cimport pn_source, shape_text, source_name, source_tensor, type_text
-from pantheon._core.ternary_codes cimport ternary_bad_block
+from pantheon._core.load.source cimport pn_source, shape_text, source_name, source_tensor, type_text
+from pantheon._core.load.ternary_codes cimport ternary_bad_block
 from pantheon._core.types cimport tm_tensor
 
 
