@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pantheon
-from pantheon._core.arch.qwen35moe import probe
+from pantheon._core.arch.qwen35.ops import probe
 from pantheon._core.layers.rope import mrope_table
 
 Q = gguf.GGMLQuantizationType

@@ -21,7 +21,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pantheon._core.arch.ops cimport pn_arch_weights
-from pantheon._core.arch.rwkvx cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
+from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
 from pantheon._core.base.arguments cimport between, integer, whole
 from pantheon._core.base.logging_bridge cimport raise_from_handlers
 from pantheon._core.base.report cimport pn_last_error_kind

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, strdup
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
-from pantheon._core.arch.rwkvx cimport pn_rwkvx_load
+from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_load
 from pantheon._core.base.pool cimport fw_pool_get
 from pantheon._core.base.report cimport pn_set_error, pn_set_error_text
 from pantheon._core.files.bounded_json cimport json_file

@@ -1,9 +1,9 @@
 """The architectures that this version runs, one line each (see registry.pxd for the contract)."""
-from pantheon._core.arch.llama cimport pn_llama_ops
+from pantheon._core.arch.llama.ops cimport pn_llama_ops
+from pantheon._core.arch.llama.phi cimport pn_phi_ops
 from pantheon._core.arch.ops cimport pn_arch_ops
-from pantheon._core.arch.phi cimport pn_phi_ops
-from pantheon._core.arch.qwen35moe cimport pn_qwen35moe_ops
-from pantheon._core.arch.rwkvx cimport pn_rwkvx_ops
+from pantheon._core.arch.qwen35.ops cimport pn_qwen35moe_ops
+from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_ops
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
