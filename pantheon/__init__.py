@@ -16,7 +16,7 @@ from pantheon._version import __version__ as __version__
 # first of these names is used: the command line needs neither it nor numpy to show its help, and can say in one line
 # why an import fails.
 _API = {
-    "_core.binding": ("Checkpoint", "State"),
+    "_core.python.state": ("Checkpoint", "State"),
     "_core.kernels.table": ("cpu_info",),
     "_core.sampling.sampler": ("sample",),
     "_core.sampling.params": ("SamplingParams",),

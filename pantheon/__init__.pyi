@@ -1,5 +1,5 @@
-from pantheon._core.binding import Checkpoint, State
 from pantheon._core.kernels.table import cpu_info
+from pantheon._core.python.state import Checkpoint, State
 from pantheon._core.sampling.params import SamplingParams
 from pantheon._core.sampling.sampler import sample
 from pantheon._version import __version__

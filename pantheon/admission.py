@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pantheon._core import admission as core
 from pantheon._core.base.single import Single
 from pantheon._core.memory import memwatch
+from pantheon._core.python import admission as core
 from pantheon.errors import AdmissionError
 
 if TYPE_CHECKING:
-    from pantheon._core.binding import State
+    from pantheon._core.python.state import State
     from pantheon.model import Model
 
 Reclaim = Callable[[int], int]               # frees about so many bytes of what is idle; returns how many it freed

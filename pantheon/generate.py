@@ -12,7 +12,7 @@ import numpy as np
 from pantheon import admission
 from pantheon._core.base.single import Single
 from pantheon._core.base.turn import Turn
-from pantheon._core.binding import Checkpoint, State
+from pantheon._core.python.state import Checkpoint, State
 from pantheon._core.sampling.params import SamplingParams
 from pantheon._core.sampling.sampler import logprobs as token_logprobs
 from pantheon._core.sampling.sampler import sample

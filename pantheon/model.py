@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pantheon import admission
 from pantheon._core.base.turn import TurnLock
-from pantheon._core.binding import ModelBase, State
+from pantheon._core.python.model import ModelBase
+from pantheon._core.python.state import State
 from pantheon._core.sampling.params import SamplingParams
 from pantheon._imports import whole_imports
 from pantheon.config import Config

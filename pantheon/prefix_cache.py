@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pantheon import admission
-from pantheon._core.admission import touched_bytes
 from pantheon._core.base.single import Single
 from pantheon._core.base.turn import TurnLock
 from pantheon._core.base.weak import WeakRegistry
 from pantheon._core.memory import memwatch
+from pantheon._core.python.admission import touched_bytes
 
 if TYPE_CHECKING:
-    from pantheon._core.binding import Checkpoint, State
+    from pantheon._core.python.state import Checkpoint, State
     from pantheon.model import Model
 
 MIN_SHARED = 16                  # tokens; less is not worth an entry that something else could use

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pantheon._core.binding import ModelBase
 from pantheon._core.files.safetensors import SafetensorsFile
+from pantheon._core.python.model import ModelBase
 from pantheon.convert.pieces import Output, Piece, SourceTensor, read_source
 from pantheon.text.rwkv import WorldTokenizer, escaped
 from pantheon.text.vocab import TokenType

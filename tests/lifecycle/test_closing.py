@@ -10,8 +10,8 @@ import pytest
 from every_architecture import NAMES, model_path
 
 import pantheon
-from pantheon._core import binding
 from pantheon._core.base.weak import WeakRegistry
+from pantheon._core.python import state as states
 
 LONG = 4000                              # tokens of a prompt whose prefill takes a while on the default model
 
@@ -275,7 +275,7 @@ def test_checkpoints_and_states_are_not_made_by_hand():
     for cls in (pantheon.Checkpoint, pantheon.State):
         with pytest.raises(TypeError, match="made by"):
             cls()
-    empty = binding.State.__new__(binding.State)
+    empty = states.State.__new__(states.State)
     with pytest.raises(ValueError, match="closed"):
         empty.reset()
 

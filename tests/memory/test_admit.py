@@ -7,9 +7,9 @@ import pytest
 
 import pantheon
 from pantheon import admission
-from pantheon._core import admission as core
 from pantheon._core.memory import ladder, memwatch
 from pantheon._core.memory.ladder import LEVELS
+from pantheon._core.python import admission as core
 
 GIB = 1 << 30
 FREE = {"OK": 0.5, "WATCH": 0.15, "TIGHT": 0.09, "CRITICAL": 0.04}

@@ -30,7 +30,7 @@ PROLOGUE = """
     import ctypes, gc, json, os, sys
     import numpy as np
     import pantheon
-    from pantheon._core import admission
+    from pantheon._core.python import admission
 
     shim = ctypes.CDLL(None)
     shim.allocations_live.restype = shim.allocations_peak.restype = shim.allocations_fail.restype = ctypes.c_long

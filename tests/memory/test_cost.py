@@ -6,7 +6,7 @@ import every_architecture
 import pytest
 
 import pantheon
-from pantheon._core import admission
+from pantheon._core.python import admission
 from pantheon._core.registry import architectures
 from pantheon.cli import main
 

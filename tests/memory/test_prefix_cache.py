@@ -7,8 +7,8 @@ import pytest
 
 import pantheon
 from pantheon import SamplingParams, prefix_cache
-from pantheon._core.admission import touched_bytes
 from pantheon._core.memory import ladder, memwatch
+from pantheon._core.python.admission import touched_bytes
 
 GIB = 1 << 30
 RNG = np.random.default_rng(11)

@@ -3,8 +3,8 @@ import pytest
 import rwkv_models
 
 import pantheon
-from pantheon._core import admission
 from pantheon._core.memory import ladder, memwatch
+from pantheon._core.python import admission
 
 
 @pytest.fixture(params=sorted(rwkv_models.RECIPES))

@@ -5,10 +5,25 @@ from libc.string cimport memcpy, memset
 from pantheon._core.base.phases cimport PHASE_PRODUCTS, phase_enter
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_ACT_F32, PN_ACT_KINDS, PN_ACT_Q32, PN_PANEL, pn_act, pn_type_ops
-from pantheon._core.layers.linear cimport input_prepare, matrix_rows, pn_group, pn_input, pn_team, team_barrier, team_counter
+from pantheon._core.layers.linear cimport (
+    input_prepare,
+    matrix_rows,
+    pn_group,
+    pn_input,
+    pn_team,
+    team_barrier,
+    team_counter,
+)
 from pantheon._core.layers.matrix cimport pn_matrix
 from pantheon._core.layers.moe_weights cimport pn_moe, pn_moe_rank, pn_moe_work
-from pantheon._core.layers.panels cimport pack_tokens, packed_bytes, packed_tokens, panels_product, panels_step, pn_packed
+from pantheon._core.layers.panels cimport (
+    pack_tokens,
+    packed_bytes,
+    packed_tokens,
+    panels_product,
+    panels_step,
+    pn_packed,
+)
 
 cdef enum:
     UNIT_ROWS = 128                      # rows that are taken at once when an expert has one token: long streams

@@ -11,7 +11,14 @@ from pantheon._core.arch.llama.layers cimport llama_add, llama_attention, llama_
 from pantheon._core.arch.llama.ops cimport llama_forward, llama_forward_batch, llama_prefill, pn_llama_ops
 from pantheon._core.arch.llama.structs cimport llama_job, llama_layer_fn, pn_llama_layer, pn_llama_stream, pn_llama_work
 from pantheon._core.arch.ops cimport pn_arch_ops
-from pantheon._core.layers.linear cimport group_prefetch, group_product, input_prepare, pn_team, team_barrier, team_range
+from pantheon._core.layers.linear cimport (
+    group_prefetch,
+    group_product,
+    input_prepare,
+    pn_team,
+    team_barrier,
+    team_range,
+)
 from pantheon._core.types cimport PN_ARCH_PHI2, PN_ROPE_NEOX, pn_arch, pn_model, pn_state, tm_tensor
 
 

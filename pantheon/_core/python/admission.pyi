@@ -1,6 +1,7 @@
 from typing import Any, final
 
-from pantheon._core.binding import ModelBase, State
+from pantheon._core.python.model import ModelBase
+from pantheon._core.python.state import State
 
 STATUS: tuple[str, ...]
 KV_NAMES: dict[int, str]

@@ -7,7 +7,6 @@ from libc.string cimport memset
 from pantheon._core.admit_steps cimport admit_price, pn_admit_set_cuda_forward
 from pantheon._core.base.arguments cimport between, integer, whole
 from pantheon._core.base.logging_bridge cimport raise_from_handlers
-from pantheon._core.binding cimport ModelBase, State, kv_number
 from pantheon._core.engine cimport (
     pn_admit_ask,
     pn_admit_max_window,
@@ -17,14 +16,16 @@ from pantheon._core.engine cimport (
     pn_state_kv_type,
     pn_state_n_ctx,
 )
-from pantheon._core.handles cimport ModelHandle, StateHandle
 from pantheon._core.memory.cost cimport pn_cost_kv
 from pantheon._core.memory.memwatch cimport pn_reservation_bytes
 from pantheon._core.memory.state cimport pn_cost, pn_request, pn_reservation, pn_verdict
+from pantheon._core.python.handles cimport ModelHandle, StateHandle
+from pantheon._core.python.model cimport ModelBase
+from pantheon._core.python.state cimport State, kv_number
 from pantheon._core.types cimport PN_ADMIT_DENIED, PN_KV_DEFAULT, pn_kv_type
 
-from pantheon._core.binding import KV_TYPES
 from pantheon._core.memory.ladder import LEVELS
+from pantheon._core.python.state import KV_TYPES
 
 STATUS = ("FIT", "CAPPED", "DENIED")
 KV_NAMES = {value: name for name, value in KV_TYPES.items()}
