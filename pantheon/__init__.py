@@ -20,13 +20,14 @@ _API = {
     "_core.kernels.table": ("cpu_info",),
     "_core.sampling.sampler": ("sample",),
     "_core.sampling.params": ("SamplingParams",),
-    "admission": ("Cost", "Reservation", "Verdict"),
+    "admission": ("Reservation",),
     "config": ("Config",),
     "errors": ("AdmissionError", "BusyError", "ContextFullError", "PantheonError"),
     "generate": ("Chunk", "Generation"),
     "model": ("Model", "load"),
     "prefix_cache": (),
     "text": (),
+    "verdict": ("Cost", "Verdict"),
 }
 
 __all__ = sorted(["__version__", *(name for names in _API.values() for name in names)])

@@ -10,51 +10,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from pantheon._core.base.single import Single
 from pantheon._core.memory import memwatch
 from pantheon._core.python import admission as core
+from pantheon._core.python.model import ModelBase
+from pantheon._core.python.state import State
 from pantheon.errors import AdmissionError
-
-if TYPE_CHECKING:
-    from pantheon._core.python.state import State
-    from pantheon.model import Model
+from pantheon.verdict import Cost, Verdict
 
 Reclaim = Callable[[int], int]               # frees about so many bytes of what is idle; returns how many it freed
-
-
-class Cost(NamedTuple):
-    """What one sequence takes, in bytes: exactly what is allocated for it."""
-
-    n_ctx: int                   # positions, a multiple of 8
-    kv_type: str | None          # type of the KV cache; None where there is none
-    window: int                  # tokens of one pass over the weights
-    kv_bytes: int                # grows with n_ctx
-    state_bytes: int             # fixed per sequence: scratch of a forward, recurrent state
-    scratch_bytes: int           # work buffers of prompts and batches, one set for all sequences of a model
-    logits_bytes: int            # of all rows that one call gives
-    per_die: tuple[int, ...]     # of GPU memory; () on the CPU
-    checkpoint_bytes: int        # of each checkpoint of a recurrent state, not in total; 0: there is nothing to copy
-
-    @property
-    def total(self) -> int:
-        """Bytes of host memory for a single sequence."""
-        return self.kv_bytes + self.state_bytes + self.scratch_bytes + self.logits_bytes
-
-
-class Verdict(NamedTuple):
-    """The answer before the work."""
-
-    status: str                  # "FIT"; "CAPPED": the prompt fits, not all of the answer; "DENIED"
-    n_tokens: int                # tokens asked for, prompt and answer
-    fit_tokens: int              # how many of them fit
-    need_bytes: int              # what n_tokens take beyond what is held already
-    have_bytes: int              # what new work may take
-    kv_type: str | None          # type of the KV cache
-    prefill_window: int          # most tokens of one prefill call
-    steps: tuple[str, ...]       # what the ladder did for this request, in order
-    reason: str                  # "" for a checked FIT
 
 
 class Reservation(Single):
@@ -138,13 +104,13 @@ def start_memwatch() -> None:
         memwatch.start()
 
 
-def cost(model: Model, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None,
+def cost(model: ModelBase, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None,
          batch: int = 1, all_logits: bool = False) -> Cost:
     """See Model.cost."""
     return Cost(**core.cost(model, n_ctx, kv_type, window, batch, all_logits))
 
 
-def ask(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
+def ask(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
         window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
         all_logits: bool = False, quiet: bool = False) -> Verdict:
     """See Model.admit. quiet: without a log line."""
@@ -153,7 +119,7 @@ def ask(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = No
     return _verdict(fields, n_prompt, [])
 
 
-def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
+def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
             window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
             all_logits: bool = False, timeout: float = 0.0) -> Reservation:
     """See Model.reserve."""
@@ -173,7 +139,7 @@ def reserve(model: Model, n_prompt: int, max_tokens: int = 0, n_ctx: int | None 
             _released.wait(min(left, 0.25))
 
 
-def _hold(model: Model, n_prompt: int, *request: Any,
+def _hold(model: ModelBase, n_prompt: int, *request: Any,
           **extent: Any) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
     """Decides, and where the ladder or a lack of room asks for it, frees what is idle and decides again."""
     steps = []
@@ -213,7 +179,7 @@ def _verdict(fields: dict[str, Any], n_prompt: int, steps: list[str]) -> Verdict
                    fields["kv_type"], fields["prefill_window"], tuple(steps), reason)
 
 
-def _refusal(model: Model, verdict: Verdict, n_prompt: int, max_tokens: int, n_ctx: int | None, kv_type: str | None,
+def _refusal(model: ModelBase, verdict: Verdict, n_prompt: int, max_tokens: int, n_ctx: int | None, kv_type: str | None,
              state: State | None) -> str:
     """What a refused user reads: the numbers, and what would need less."""
     hints = []

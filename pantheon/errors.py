@@ -1,24 +1,10 @@
 """Exceptions of the Python API. Everything else is a ValueError, TypeError, OSError or MemoryError that names its
 cause."""
 
-from __future__ import annotations
+from pantheon._core.base.errors import BusyError, ContextFullError, PantheonError
+from pantheon.verdict import Verdict
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pantheon.admission import Verdict
-
-
-class PantheonError(Exception):
-    """Base of the errors that only Pantheon raises."""
-
-
-class BusyError(PantheonError, RuntimeError):
-    """A second thread used a state while a call on it was running."""
-
-
-class ContextFullError(PantheonError, ValueError):
-    """More positions were asked for than the state's context holds; the state is unchanged."""
+__all__ = ["AdmissionError", "BusyError", "ContextFullError", "PantheonError"]
 
 
 class AdmissionError(PantheonError, MemoryError):

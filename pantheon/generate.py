@@ -23,7 +23,7 @@ from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
 
 if TYPE_CHECKING:
-    from pantheon.admission import Verdict
+    from pantheon.verdict import Verdict
     from pantheon.model import Model, Prompt
 
 logger = logging.getLogger("pantheon")

@@ -13,7 +13,7 @@ import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pantheon import admission
 from pantheon._core.base.single import Single
@@ -21,10 +21,8 @@ from pantheon._core.base.turn import TurnLock
 from pantheon._core.base.weak import WeakRegistry
 from pantheon._core.memory import memwatch
 from pantheon._core.python.admission import touched_bytes
-
-if TYPE_CHECKING:
-    from pantheon._core.python.state import Checkpoint, State
-    from pantheon.model import Model
+from pantheon._core.python.model import ModelBase
+from pantheon._core.python.state import Checkpoint, State
 
 MIN_SHARED = 16                  # tokens; less is not worth an entry that something else could use
 MAX_CHECKPOINTS = 4              # of one entry, the latest: ends of messages, and of the prompt
@@ -94,7 +92,7 @@ class PrefixCache(Single):
     n_ctx        positions of the states that are made to be kept
     """
 
-    def __init__(self, model: Model, max_bytes: int, n_ctx: int) -> None:
+    def __init__(self, model: ModelBase, max_bytes: int, n_ctx: int) -> None:
         self.max_bytes = max_bytes
         self.n_ctx = n_ctx
         self._model = weakref.ref(model)

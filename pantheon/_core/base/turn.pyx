@@ -7,7 +7,7 @@ import threading
 
 from pantheon._core.base.fork cimport pn_fork_survivor, pn_forks
 
-from pantheon.errors import BusyError
+from pantheon._core.base.errors import BusyError
 
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident()

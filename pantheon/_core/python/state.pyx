@@ -26,7 +26,7 @@ from pantheon._core.python.handles cimport StateHandle
 from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_F16, PN_KV_F32, PN_KV_Q4_0, PN_KV_Q8_0, pn_kv_type
 
 from pantheon._core.base.weak import WeakRegistry
-from pantheon.errors import ContextFullError
+from pantheon._core.base.errors import ContextFullError
 
 KV_TYPES = {"f16": PN_KV_F16, "f32": PN_KV_F32, "q8_0": PN_KV_Q8_0, "q4_0": PN_KV_Q4_0}
 
