@@ -119,9 +119,9 @@ def ask(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None 
     return _verdict(fields, n_prompt, [])
 
 
-def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
-            window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
-            all_logits: bool = False, timeout: float = 0.0) -> Reservation:
+def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *,
+            kv_type: str | None = None, window: int | None = None, state: State | None = None, checkpoints: int = 0,
+            batch: int = 1, all_logits: bool = False, timeout: float = 0.0) -> Reservation:
     """See Model.reserve."""
     if not timeout >= 0:
         raise ValueError(f"timeout is {timeout}, not a number of seconds from 0 on")

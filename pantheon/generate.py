@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED
 from pantheon.text.dry import default_breaker_ids
 from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
-
-if TYPE_CHECKING:
-    from pantheon.verdict import Verdict
-    from pantheon.model import Model, Prompt
+from pantheon.text_model import Prompt, TextModel
+from pantheon.verdict import Verdict
 
 logger = logging.getLogger("pantheon")
 PROGRESS = 32                    # tokens of an answer between two reports of what it has touched
@@ -40,7 +38,7 @@ class Chunk(NamedTuple):
     finish_reason: str | None    # None; at the end "stop" (end of generation or a stop string) or "length"
 
 
-def prompt_tokens(model: Model, prompt: Prompt, arguments: Mapping[str, Any] | None = None) -> list[int]:
+def prompt_tokens(model: TextModel, prompt: Prompt, arguments: Mapping[str, Any] | None = None) -> list[int]:
     """Token ids of a prompt: a str (BOS as the model wants), a list of chat messages (through the model's template,
     which gets arguments), or token ids, which are taken as they are."""
     items: Any = prompt if isinstance(prompt, str) else list(prompt)
@@ -75,7 +73,7 @@ def template_arguments(template_args: Mapping[str, Any] | None, **own: Any) -> d
     return {**template_args, **arguments}
 
 
-def generate(model: Model, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
+def generate(model: TextModel, prompt: Prompt, params: SamplingParams | None = None, *, max_tokens: int | None = None,
              stop: str | Iterable[str] = (), state: State | None = None, logprobs: bool = False, timeout: float = 0.0,
              tools: Sequence[Mapping[str, Any]] | None = None, documents: Sequence[Mapping[str, Any]] | None = None,
              continue_last: bool | str = False, template_args: Mapping[str, Any] | None = None) -> Generation:
@@ -199,7 +197,7 @@ class _Stopped(Exception):
 class _Request:
     """A request that was admitted: its state, its reservation, and how both end."""
 
-    def __init__(self, model: Model, ids: list[int], max_tokens: int | None, state: State | None,
+    def __init__(self, model: TextModel, ids: list[int], max_tokens: int | None, state: State | None,
                  timeout: float) -> None:
         self.model = model
         self.ids = ids
@@ -307,7 +305,7 @@ class _Request:
             self.reservation.release()
 
 
-def _marks(model: Model, ids: list[int], kept: int) -> list[int]:
+def _marks(model: TextModel, ids: list[int], kept: int) -> list[int]:
     """Positions behind kept where a state that cannot go back just anywhere is to be remembered, the latest few.
 
     They are the ends of the prompt's messages, which other prompts may share, and the place before its last token,
@@ -320,7 +318,7 @@ def _marks(model: Model, ids: list[int], kept: int) -> list[int]:
             ][-MAX_CHECKPOINTS:]
 
 
-def _context(model: Model, n_prompt: int, max_tokens: int | None) -> int:
+def _context(model: TextModel, n_prompt: int, max_tokens: int | None) -> int:
     """Positions for a state of this one answer."""
     return min(model.n_ctx_train, 4096 if max_tokens is None else n_prompt + max_tokens)
 

@@ -1,4 +1,4 @@
-"""Exceptions that the engine raises beside ValueError, TypeError, OSError and MemoryError. pantheon.errors gives them."""
+"""What the engine raises beside ValueError, TypeError, OSError and MemoryError; users have it from pantheon.errors."""
 
 
 class PantheonError(Exception):
