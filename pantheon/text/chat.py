@@ -26,7 +26,14 @@ _DATE_DIRECTIVES = re.compile(r"%(?![-]?[A-Za-z%])")
 
 
 class TemplateError(ValueError):
-    """A chat template that does not compile, fails, refuses the messages (its own message) or exceeds its budget."""
+    """A chat template that does not compile, fails, refuses the messages (its own message) or exceeds its budget.
+
+    The message is one line of at most 2000 characters: much of it may be the template's.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(message)[:4000].splitlines()))
+        super().__init__(line[:2000])
 
 
 class ChatTemplate:
@@ -137,7 +144,7 @@ class ChatTemplate:
         except MemoryError:
             raise TemplateError("chat template needs too much memory") from None
         except Exception as e:
-            raise TemplateError(f"chat template failed: {type(e).__name__}: {e}"[:2000]) from e
+            raise TemplateError(f"chat template failed: {type(e).__name__}: {e}") from e
         return segments(text if end is None else end.cut(text))
 
     def _choose(self, name: str | None, with_tools: bool) -> str:
@@ -166,4 +173,4 @@ class ChatTemplate:
 
 
 def _raise_exception(message: Any) -> None:
-    raise TemplateError(str(message)[:2000] if isinstance(message, str) else "chat template refused the messages")
+    raise TemplateError(message if isinstance(message, str) else "chat template refused the messages")

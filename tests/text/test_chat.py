@@ -341,6 +341,17 @@ def test_special_tokens_reach_the_template(bpe_metadata, n_vocab):
         ChatTemplate("", tokens="x")
 
 
+@pytest.mark.parametrize("source", [
+    r"{{ raise_exception('a\nb\x0bc\x85d\u2028e\x1b[2J') }}", "{{ raise_exception(messages[0].content) }}",
+    r"{{ messages['a\nb\x1b'].c.d }}",
+])
+def test_what_a_template_says_of_a_failure_is_one_line(source):
+    with pytest.raises(TemplateError) as caught:
+        ChatTemplate(source).render([{"role": "user", "content": "x\ny\x1b" * 5000}])
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) <= 2000
+
+
 def test_messages_as_templates_know_them():
     """Keys without a value are absent, reasoning has both its names."""
     shown = ChatTemplate("{% for m in messages %}{{ m }}{% endfor %}")
