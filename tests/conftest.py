@@ -3,8 +3,8 @@ import os
 from pathlib import Path
 
 import pytest
-from fixture_paths import TINY, TINY_MODELS
 from hypothesis import HealthCheck, settings
+from support.fixture_paths import TINY, TINY_MODELS
 
 # no test asserts a time
 settings.register_profile("pantheon", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,8 +8,8 @@ import time
 from collections import namedtuple
 
 import pytest
-import rwkv_models
-from fixture_paths import TINY
+from support import rwkv_models
+from support.fixture_paths import TINY
 
 import pantheon
 from pantheon import bench

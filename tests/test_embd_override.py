@@ -1,7 +1,7 @@
 """embd_override is forward's alone: prompts and batches take their tokens' embeddings, in every architecture."""
-import every_architecture
 import numpy as np
 import pytest
+from support import every_architecture
 
 import pantheon
 

@@ -4,8 +4,8 @@ import threading
 
 import numpy as np
 import pytest
-from fixture_paths import HF_MODELS, TINY, TINY_MODELS
-from wide_heads import widened
+from support.fixture_paths import HF_MODELS, TINY, TINY_MODELS
+from support.wide_heads import widened
 
 import pantheon
 

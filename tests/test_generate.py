@@ -92,7 +92,7 @@ def test_logprobs_are_of_the_raw_logits(model):
 
 def test_ids_beyond_the_vocabulary_are_never_drawn():
     """The file of this model has fewer tokens than logits."""
-    from fixture_paths import TINY
+    from support.fixture_paths import TINY
 
     with pantheon.load(TINY / "qwen2-yarn.gguf") as model:
         assert model.tokenizer.n_tokens < model.n_vocab

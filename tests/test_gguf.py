@@ -8,7 +8,25 @@ from pathlib import Path
 import gguf as gguf_package
 import numpy as np
 import pytest
-from gguf_bytes import ARRAY, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64, gguf, kv, tensor, tiny
+from support.gguf_bytes import (
+    ARRAY,
+    BOOL,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    STRING,
+    U8,
+    U16,
+    U32,
+    U64,
+    gguf,
+    kv,
+    tensor,
+    tiny,
+)
 
 import pantheon._core as core
 from pantheon._core.files.ggml_types import tensor_types

@@ -1,6 +1,6 @@
 """A model's threads may be changed whatever states there are: the same bits, and memory where more of it is needed."""
-import every_architecture
 import pytest
+from support import every_architecture
 
 import pantheon
 

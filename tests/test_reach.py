@@ -1,7 +1,7 @@
 """LongRoPE: short or long factors follow what a sequence can reach, not the room that its state has."""
 import numpy as np
 import pytest
-from fixture_paths import TINY
+from support.fixture_paths import TINY
 
 import pantheon
 from pantheon import ContextFullError, SamplingParams

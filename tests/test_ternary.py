@@ -3,8 +3,8 @@ import math
 
 import numpy as np
 import pytest
-from gguf_bytes import F32, STRING, U32, gguf, kv, tensor
-from safetensors_bytes import hf_folder
+from support.gguf_bytes import F32, STRING, U32, gguf, kv, tensor
+from support.safetensors_bytes import hf_folder
 
 import pantheon
 

@@ -27,7 +27,7 @@ from tiny import manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-import rwkv_models  # noqa: E402
+from support import rwkv_models  # noqa: E402
 
 OUT = ROOT / "tests" / "fixtures" / "rwkv"
 torch.set_num_threads(1)  # the products are tiny

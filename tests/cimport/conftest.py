@@ -2,7 +2,7 @@
 from pathlib import Path
 
 import pytest
-from extensions import build, load
+from support.extensions import build, load
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from extensions import build, load
+from support.extensions import build, load
 
 import pantheon
 

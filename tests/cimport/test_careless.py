@@ -2,8 +2,8 @@
 
 The probe calls, and checks that model and states are as good as new afterwards.
 """
-import every_architecture
 import pytest
+from support import every_architecture
 
 MARK = "architecture -7 is not in 0.."       # the text that the probe leaves before each call
 

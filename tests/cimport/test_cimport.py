@@ -1,7 +1,7 @@
 """The C API from another Cython extension, built in a temporary folder against the installed package."""
 import pytest
-import rwkv_models
-from fixture_paths import TINY
+from support import rwkv_models
+from support.fixture_paths import TINY
 
 
 def test_fields_of_the_structs(probe, llama):

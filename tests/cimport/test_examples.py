@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
-from extensions import build, load, shown
+from support.extensions import build, load, shown
 
 import pantheon
 

@@ -2,7 +2,7 @@
 import re
 from pathlib import Path
 
-from extensions import build, load
+from support.extensions import build, load
 
 import pantheon
 

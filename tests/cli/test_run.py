@@ -1,6 +1,6 @@
 """`pantheon run`, over a fake engine; the last test runs the real one."""
 import pytest
-import rwkv_models
+from support import rwkv_models
 
 from pantheon import hub
 from pantheon.cli import main

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
+from support.safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
 
 import pantheon
 from pantheon.cli import main

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors_bytes import safetensors
+from support.safetensors_bytes import safetensors
 
 import pantheon
 from pantheon._core.files.safetensors import SafetensorsFile

@@ -1,16 +1,12 @@
 """RWKV models as GGUF files: the same tensors, logits and tokens."""
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support import rwkv_models
 
 import pantheon
 from pantheon.convert import convert
 from pantheon.text.rwkv import WorldTokenizer, escaped, unescaped
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import rwkv_models
 
 WORDS = [b"the", b" the", "日本".encode(), b"\\n", b"\t\t", b"it's", b'say "it\'s"', b"\\'", b"\xff\xfe", b"[PAD1]"]
 TOKENS = [bytes([i]) for i in range(256)] + WORDS

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import sentencepiece
-from safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 from sentencepiece import SentencePieceProcessor
+from support.safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import pantheon

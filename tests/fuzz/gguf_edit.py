@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field, replace
 
 import raw
-from gguf_bytes import ARRAY, BOOL, F32, F64, FORMATS, I8, I16, I32, I64, STRING, U8, U16, U32, U64, string
+from support.gguf_bytes import ARRAY, BOOL, F32, F64, FORMATS, I8, I16, I32, I64, STRING, U8, U16, U32, U64, string
 
 SIGNED = (I8, I16, I32, I64)
 BITS = {U8: 8, I8: 8, BOOL: 8, U16: 16, I16: 16, U32: 32, I32: 32, U64: 64, I64: 64}

@@ -7,11 +7,10 @@ import struct
 import tempfile
 from pathlib import Path
 
-import every_architecture
 import gguf_edit
 import protobuf_edit
-import rwkv_models
-from gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, array, gguf, kv
+from support import every_architecture, rwkv_models
+from support.gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, array, gguf, kv
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 WORLD_WORDS = [b"the", b" the", "日本".encode(), b"\\n", b"\t\t", b"it's", b'say "it\'s"', b"\\'", b"\xff\xfe", b"User",

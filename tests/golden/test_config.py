@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors_bytes import hf_folder
+from support.safetensors_bytes import hf_folder
 
 import pantheon
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from safetensors_bytes import CONFIG, hf_folder, tiny_tensors
+from support.safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 
 import pantheon
 

@@ -3,7 +3,7 @@ import math
 import struct
 
 import pytest
-from gguf_bytes import ARRAY, F32, I32, STRING, U8, U16, U32, gguf, kv, tensor
+from support.gguf_bytes import ARRAY, F32, I32, STRING, U8, U16, U32, gguf, kv, tensor
 
 import pantheon
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rwkv_models
-from gguf_bytes import tiny
+from support import rwkv_models
+from support.gguf_bytes import tiny
 
 import pantheon
 from pantheon._core.files.gguf_reader import GGUFFile

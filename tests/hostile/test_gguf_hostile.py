@@ -8,9 +8,26 @@ import sys
 import textwrap
 
 import pytest
-from gguf_bytes import ARRAY, F32, F64, I8, I32, STRING, U8, U16, U32, U64, array, gguf, kv, string, tensor, tiny
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.gguf_bytes import (
+    ARRAY,
+    F32,
+    F64,
+    I8,
+    I32,
+    STRING,
+    U8,
+    U16,
+    U32,
+    U64,
+    array,
+    gguf,
+    kv,
+    string,
+    tensor,
+    tiny,
+)
 
 from pantheon._core.files.gguf_reader import GGUFFile
 

@@ -1,9 +1,9 @@
 """Names that are no words: every name that a directory lists is found again, and a message has it on one line."""
 import numpy as np
 import pytest
-import rwkv_models
-from gguf_bytes import STRING, U32, gguf, kv, tensor
-from safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
+from support import rwkv_models
+from support.gguf_bytes import STRING, U32, gguf, kv, tensor
+from support.safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
 
 import pantheon
 from pantheon._core.files.gguf_reader import GGUFFile

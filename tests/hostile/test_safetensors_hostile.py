@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
+from support.safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
 
 import pantheon
 from pantheon._core.files.safetensors import SafetensorsFile

@@ -4,17 +4,13 @@ A float type is compared with its own level's vector product: its sums have one 
 """
 import ctypes
 import mmap
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support import kernel_weights as weights
 
 from pantheon._core.kernels import table
 from pantheon._core.probes import tiles as probe_tiles
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kernel_weights as weights
 
 F32_TYPES = weights.FLOATS
 QUANTISED = weights.QUANTISED

@@ -1,17 +1,13 @@
 """Weight types: dequantised values, the exact rule of products, and every level against the reference, bit for bit."""
 import ctypes
 import mmap
-import sys
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from support import kernel_weights as weights
 
 from pantheon._core.kernels import table
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kernel_weights as weights
 
 LEVELS = table.levels_supported()
 ABOVE_REF = [level for level in LEVELS if level != "ref"]

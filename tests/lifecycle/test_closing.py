@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from every_architecture import NAMES, model_path
+from support.every_architecture import NAMES, model_path
 
 import pantheon
 from pantheon._core.base.weak import WeakRegistry

@@ -24,7 +24,7 @@ def model(llama):
 @pytest.fixture
 def quantised():
     """A model whose heads are wide enough for a quantised cache."""
-    from fixture_paths import TINY
+    from support.fixture_paths import TINY
 
     with pantheon.load(TINY / "llama-blocks32.gguf") as model:
         yield model

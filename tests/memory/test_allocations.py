@@ -13,8 +13,8 @@ import sysconfig
 import textwrap
 from pathlib import Path
 
-import every_architecture
 import pytest
+from support import every_architecture
 
 from pantheon._core.base.arena import Arena
 

@@ -2,8 +2,8 @@
 import itertools
 import json
 
-import every_architecture
 import pytest
+from support import every_architecture
 
 import pantheon
 from pantheon._core.python import admission

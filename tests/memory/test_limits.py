@@ -10,8 +10,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-import limited
 import pytest
+from support import limited
 
 MIB = 1 << 20
 START = 1 << 30              # of a group, until the child has loaded everything and sets its own limit

@@ -9,7 +9,7 @@ import sys
 import textwrap
 
 import pytest
-from fixture_paths import TINY
+from support.fixture_paths import TINY
 
 HANDLER = """
     import logging, os, sys

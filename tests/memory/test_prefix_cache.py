@@ -72,7 +72,7 @@ MESSAGE_END = 2                                         # of the tiny models' vo
 
 @pytest.fixture(params=["qwen35", "qwen35moe"])
 def recurrent(request):
-    from fixture_paths import TINY
+    from support.fixture_paths import TINY
 
     with pantheon.load(TINY / f"{request.param}.gguf") as model:
         yield model
@@ -200,7 +200,7 @@ def test_what_can_never_fit_drives_nothing_out(one):
 
 
 def test_the_latest_checkpoints_are_kept():
-    from fixture_paths import TINY
+    from support.fixture_paths import TINY
 
     tokens = (SYSTEM * 2)[:64]
     with pantheon.load(TINY / "qwen35.gguf") as model:
@@ -244,7 +244,7 @@ def test_the_oldest_of_all_models_goes_first(one, llama):
 
 
 def test_the_kv_type_is_part_of_the_key():
-    from fixture_paths import TINY
+    from support.fixture_paths import TINY
 
     with pantheon.load(TINY / "llama-blocks32.gguf") as model:
         cache = model.use_prefix_cache(64 << 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_models import available, path_of
+from support.real_models import available, path_of
 
 import pantheon
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from real_models import available, path_of
+from support.real_models import available, path_of
 
 from pantheon.text import ChatTemplate, Tokenizer
 from pantheon.text.pretokenizers import TABLE

@@ -1,12 +1,9 @@
 """Seeded RWKV models as files, made once a session."""
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import rwkv_models
+from support import rwkv_models
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "rwkv"
 

@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-import rwkv_models
-from rwkv_models import RECIPES
+from support import rwkv_models
+from support.rwkv_models import RECIPES
 
 import pantheon
 

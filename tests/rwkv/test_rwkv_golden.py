@@ -1,8 +1,8 @@
 """RWKV-X and RWKV-7 against the published package (tests/fixtures/rwkv, made by tools/make_rwkv_goldens.py)."""
 import numpy as np
 import pytest
-import rwkv_models
-from rwkv_models import RECIPES
+from support import rwkv_models
+from support.rwkv_models import RECIPES
 
 import pantheon
 

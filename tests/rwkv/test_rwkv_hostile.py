@@ -1,8 +1,8 @@
 """RWKV files and settings that are wrong: one clear error that names the file, the tensor or the variable."""
 import numpy as np
 import pytest
-import rwkv_models
-from rwkv_models import RECIPES
+from support import rwkv_models
+from support.rwkv_models import RECIPES
 
 import pantheon
 

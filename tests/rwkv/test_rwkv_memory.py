@@ -1,6 +1,6 @@
 """What an RWKV-X sequence costs, and that a prompt in memory mode is priced and fed whole."""
 import pytest
-import rwkv_models
+from support import rwkv_models
 
 import pantheon
 from pantheon._core.memory import ladder, memwatch

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from gguf_bytes import ARRAY, F32, I32, STRING, U32, gguf, kv, tensor
+from support.gguf_bytes import ARRAY, F32, I32, STRING, U32, gguf, kv, tensor
 
 N = 3_000_000
 ROOM = 96 << 20  # for the file's bytes, beside what the process has; a list of N strings takes 150 MB

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pantheon
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SETUP = """
 from Cython.Build import cythonize
 from setuptools import Extension, setup

@@ -1,14 +1,13 @@
 """A model of every architecture in the registry, for tests of what holds for all of them."""
-from pathlib import Path
-
 import gguf
 import numpy as np
-import rwkv_models
-from wide_heads import widened
 
-TESTS = Path(__file__).resolve().parent
-GGUFS = {path.stem: path for path in sorted((TESTS / "fixtures/tiny").glob("*.gguf"))}
-FOLDERS = {f"hf-{path.parent.name}": path.parent for path in sorted((TESTS / "fixtures/hf").glob("*/config.json"))}
+from support import rwkv_models
+from support.fixture_paths import HF_MODELS, TINY, TINY_MODELS
+from support.wide_heads import widened
+
+GGUFS = {name: TINY / f"{name}.gguf" for name in TINY_MODELS}
+FOLDERS = {f"hf-{path.name}": path for path in HF_MODELS}
 BITNETS = ("bitnet-25",)                     # its other names are among the files
 NAMES = (*GGUFS, *FOLDERS, *BITNETS, *sorted(rwkv_models.RECIPES))
 
