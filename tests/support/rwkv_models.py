@@ -1,8 +1,14 @@
-"""Tiny seeded RWKV models as safetensors bytes, the same on every machine: weights come from PCG64's raw stream."""
+"""Tiny seeded RWKV models as safetensors bytes, the same on every machine: weights come from PCG64's raw stream.
+
+As a program, `python rwkv_models.py FOLDER` writes what tools/make_rwkv_goldens.py runs the published package on: per
+recipe NAME.safetensors, and NAME.json with the recipe, the tokens of a prompt and those that are decoded after it.
+"""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -146,3 +152,15 @@ def tokens(recipe: Recipe, n: int, salt: int = 0) -> np.ndarray:
     """(n,) int32 token ids."""
     raw = np.random.PCG64(1000 * recipe.seed + salt).random_raw(n)
     return (raw % np.uint64(recipe.n_vocab)).astype(np.int32)
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for recipe in RECIPES.values():
+        write(recipe, folder / f"{recipe.name}.safetensors")
+        told = asdict(recipe) | {"tokens": tokens(recipe, 96).tolist(), "decoded": tokens(recipe, 500, salt=1).tolist()}
+        (folder / f"{recipe.name}.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
