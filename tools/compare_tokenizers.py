@@ -1,4 +1,5 @@
-"""Compares token ids with those of the tokenizers and sentencepiece packages, text by text, and counts differences.
+"""Compares token ids, and of SentencePiece the texts they decode to, with those of the tokenizers and sentencepiece
+packages, text by text, and counts differences.
 
     python tools/compare_tokenizers.py [--cases 100000] [--seed 1] [--part pretokenizers|added|spm] [--from 0]
 
@@ -218,7 +219,13 @@ def spm_cases(seed: int, numbers: range) -> Iterator[tuple[int, str, Callable[[]
                 ours = load_tokenizer(folder, 1 << 16)
         text = text_of(random.Random(f"{seed} spm {number}"), symbols)
         yield number, f"model {group}: {text!r}", lambda o=ours, t=theirs, x=text: (
-            o.encode(x, add_bos=False), t.encode(x), False)
+            (o.encode(x, add_bos=False), spm_text(o, t, x)), (t.encode(x), t.decode(t.encode(x))), False)
+
+
+def spm_text(ours: Tokenizer, theirs: sentencepiece.SentencePieceProcessor, text: str) -> str:
+    """What ours makes of the package's ids; the package itself shows the unknown token as two question marks."""
+    ids = theirs.encode(text)
+    return theirs.decode(ids) if theirs.unk_id() in ids else ours.decode(ids)
 
 
 PARTS = {"pretokenizers": pretokenizer_cases, "added": added_cases, "spm": spm_cases}

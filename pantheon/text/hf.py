@@ -108,6 +108,7 @@ class HFTokenizer(Tokenizer):
         codec = JsonCodec({**data, "model": table.model}, where, looked_for, control, {table.unknown} - ends)
         self._setup(vocab, codec, [s for s in specials if not s.normalized], where)
         self.special_tokens |= settings.special_tokens()
+        self.added_tokens = specials
 
     @property
     def byte_level(self) -> bool:
@@ -161,6 +162,20 @@ class SpmTokenizer(Tokenizer):
                 specials.append(replace(special, control=kind in _CONTROL, normalized=False))
         self._setup(vocab, SpmFile(model, vocab, str(path)), specials, str(path))
         self.special_tokens |= settings.special_tokens()
+        self.added_tokens = tuple(own.values())
+        self.changes = model.changes
+        self._removes_blanks = "remove_extra_whitespaces" in model.changes
+        self._strips = model.add_dummy_prefix or self._removes_blanks
+
+    def opening(self, token: int, data: bytes) -> tuple[bytes, bool]:
+        """The package takes one blank from each first piece, until there is any text."""
+        if self._strips and not self.is_special(token):
+            data = data.removeprefix(b" ")
+        return data, self._removes_blanks and not data
+
+    def _make_piece(self, text: bytes, kind: int) -> bytes:
+        """The package shows blanks in user-defined pieces too, and transformers' decoder in those added since."""
+        return self._codec.piece(text, kind) if kind == TokenType.USER_DEFINED else super()._make_piece(text, kind)
 
 
 def _vocab(metadata: Mapping[str, Any], n_vocab: int, settings: FolderSettings | _GGUFSettings, where: str) -> Vocab:

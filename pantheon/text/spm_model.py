@@ -25,7 +25,8 @@ class SpmModel:
     """Index of the per-piece fields is the id. Ids are None where the model has no such token.
 
     add_dummy_prefix, space_suffix  a blank is put before a text, or instead behind it
-    normalizes                      text is changed beyond that, before it is split into pieces
+    changes                         what else is done to a text before it is split into pieces: names of rules and
+                                    options, such as nmt_nfkc and remove_extra_whitespaces
     specs                           what the trainer and the normaliser were told, serialised
     """
 
@@ -37,7 +38,7 @@ class SpmModel:
     unk_id: int | None
     add_dummy_prefix: bool
     space_suffix: bool
-    normalizes: bool
+    changes: tuple[str, ...]
     specs: bytes
 
 
@@ -80,21 +81,26 @@ def _parse(data: bytes, max_pieces: int) -> SpmModel:
             _keep(value, (3, 24, 40, 41, 42), int, trainer)
         elif field == _NORMALIZER:
             _keep(value, (3, 4), int, normalizer)
-            _keep(value, (2,), bytes, normalizer)
+            _keep(value, (1, 2), bytes, normalizer)
     if not texts:
         raise ValueError("there are no pieces in it")
     if trainer.get(3, 1) != _BPE:
         raise ValueError("its type is not BPE, the only one that is supported")
-    charsmap = normalizer.get(2, b"")
-    assert isinstance(charsmap, bytes)
+    charsmap, rules = normalizer.get(2, b""), normalizer.get(1, b"")
+    assert isinstance(charsmap, bytes) and isinstance(rules, bytes)
     _check_rules(charsmap)
+    done = {
+        rules.decode("utf-8", "replace")[:40] or "rules": bool(charsmap),
+        "remove_extra_whitespaces": bool(normalizer.get(4, 1)),
+        "treat_whitespace_as_suffix": bool(trainer.get(24, 0)),
+    }
 
     def special(field: int, default: int) -> int | None:
         value = trainer.get(field, default)
         return value if 0 <= value < len(texts) else None
 
     return SpmModel(texts, scores, types, special(41, 1), special(42, 2), special(40, 0), bool(normalizer.get(3, 1)),
-                    bool(trainer.get(24, 0)), bool(charsmap) or bool(normalizer.get(4, 1)), bytes(specs))
+                    bool(trainer.get(24, 0)), tuple(name for name, is_done in done.items() if is_done), bytes(specs))
 
 
 def _keep(data: bytes, wanted: Collection[int], kind: type, into: dict) -> None:

@@ -42,15 +42,13 @@ class DetokenizeStream:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
         self._utf8 = Utf8Stream()
-        self._strip = tokenizer.add_space_prefix and not continues
+        self._opens = not continues
 
     def step(self, token: int) -> str:
         """Text that token completes, often empty for a part of a character. ValueError for an id out of range."""
         data = self._tokenizer.output_bytes(token, self._skip_special)
-        if self._strip and data:
-            self._strip = False
-            if not self._tokenizer.is_special(token):
-                data = data.removeprefix(b" ")
+        if self._opens and data:
+            data, self._opens = self._tokenizer.opening(token, data)
         return self._utf8.feed(data)
 
     def flush(self) -> str:

@@ -34,9 +34,11 @@ class Tokenizer:
     special_tokens texts of the special tokens that are there, by the names that templates use: bos_token, ...;
                    of a folder also additional_special_tokens, a list of texts
     chat_stops     texts that end an answer to a chat, where no token does
+    added_tokens   of a folder: the tokens that were added, with their flags
     """
 
     chat_stops: tuple[str, ...] = ()
+    added_tokens: Sequence[Special] = ()
 
     def __init__(self, metadata: Mapping[str, Any], n_vocab: int):
         """metadata: GGUF keys (.get); n_vocab: width of the logits. ValueError names the key that is wrong."""
@@ -125,15 +127,18 @@ class Tokenizer:
 
         A vocabulary that puts a space before its first fragment has that one space removed again.
         """
-        data, first = [], self.add_space_prefix
+        data, opens = [], True
         for i in ids:
             piece = self.output_bytes(i, skip_special)
-            if first and piece:
-                first = False
-                if i not in self._special_ids:
-                    piece = piece.removeprefix(b" ")
+            if opens and piece:
+                piece, opens = self.opening(i, piece)
             data.append(piece)
         return b"".join(data).decode("utf-8", "replace")
+
+    def opening(self, token: int, data: bytes) -> tuple[bytes, bool]:
+        """What a text shows of its first token that has any bytes, and whether the next one opens the text too."""
+        strip = self.add_space_prefix and token not in self._special_ids
+        return data.removeprefix(b" ") if strip else data, False
 
     def piece(self, token: int) -> bytes:
         """Bytes that a token stands for; of a special token its text. Empty from n_tokens to n_vocab - 1."""

@@ -444,6 +444,10 @@ def test_wrong_small_files_are_named(tmp_path, name, content):
     {}, {"normalization_rule_name": "nmt_nfkc_cf"}, {"normalization_rule_name": "identity"},
     {"remove_extra_whitespaces": False}, {"add_dummy_prefix": False}, {"treat_whitespace_as_suffix": True},
     {"byte_fallback": True}, {"user_defined_symbols": ["<sep>", "▁▁", "12"]},
+    {"user_defined_symbols": ["<sep>", "▁▁"], "normalization_rule_name": "identity",
+     "remove_extra_whitespaces": False},
+    {"user_defined_symbols": ["<sep>", "▁▁", "▁▁▁", "a▁cat"], "normalization_rule_name": "identity",
+     "remove_extra_whitespaces": False, "add_dummy_prefix": False},
 ], ids=str)
 def test_tokenizer_model_is_sentencepiece_s_own(tmp_path, options):
     """The trainer's defaults among them: nmt_nfkc, extra white space removed."""
@@ -456,7 +460,8 @@ def test_tokenizer_model_is_sentencepiece_s_own(tmp_path, options):
     (folder / "tokenizer.model").write_bytes(out.getvalue())
     sp = SentencePieceProcessor(model_proto=out.getvalue())
     tokenizer = load_tokenizer(folder, 400)
-    more = ["１２ and ｆｏｘ", "a<sep>b", "a <sep>  b", " 12  the\u3000fox ", "ﬁ ㎏", "the\u00adfox", "\u2581 \u2581"]
+    more = ["１２ and ｆｏｘ", "a<sep>b", "a <sep>  b", " 12  the\u3000fox ", "ﬁ ㎏", "the\u00adfox", "\u2581 \u2581",
+            "the  cat", "a   cat    and a cat", "\u2581\u2581\u2581\u2581\u2581the"]
     for text in TEXTS + more:
         assert tokenizer.encode(text, add_bos=False) == sp.encode(text), text
         ids = sp.encode(text)
@@ -465,6 +470,16 @@ def test_tokenizer_model_is_sentencepiece_s_own(tmp_path, options):
         assert tokenizer.decode(ids) == sp.decode(ids), text
         stream = DetokenizeStream(tokenizer, continues=False)
         assert "".join(map(stream.step, ids)) + stream.flush() == sp.decode(ids), text
+
+
+def test_blanks_of_tokens_that_were_added_behind_a_tokenizer_model(tmp_path, spm_model):
+    """As transformers 5.24 shows them: its decoder replaces the mark in every token."""
+    folder = write(tmp_path / "m", None, tokenizer_config={"added_tokens_decoder": {
+        "360": {"content": "<x▁y>", "normalized": False}, "361": {"content": "▁▁▁▁", "normalized": False}}})
+    (folder / "tokenizer.model").write_bytes(spm_model)
+    tokenizer = load_tokenizer(folder, 400)
+    the = SentencePieceProcessor(model_proto=spm_model).piece_to_id("▁the")
+    assert tokenizer.decode([the, 360, the, 361, the]) == "the<x y> the     the"
 
 
 def test_pieces_without_a_logit_never_come_from_text(tmp_path, spm_model):
