@@ -13,10 +13,11 @@ from pantheon._core.files.gguf_vocab import most_tokens
 from pantheon.convert.hyper import Hyper
 from pantheon.convert.pretokenizer import pretokenizer_name
 from pantheon.text.folder import FolderSettings
-from pantheon.text.hf import HFTokenizer, json_limits, load_tokenizer
+from pantheon.text.hf import HFTokenizer, SpmTokenizer, json_limits, load_tokenizer
+from pantheon.text.hf_codec import parts_of
 from pantheon.text.spm_model import read_spm_model
 from pantheon.text.tokenizer import Tokenizer
-from pantheon.text.vocab import PREFIX, TokenType, Vocab
+from pantheon.text.vocab import ID_KEYS, PREFIX, TokenType, Vocab
 
 if TYPE_CHECKING:
     import gguf
@@ -26,13 +27,14 @@ log = logging.getLogger("pantheon")
 _UNUSED_SCORE = -10000.0
 _ADDED_SCORE = -1000.0
 _SPACE = "\u2581".encode()
+_KEPT_IDS = ("bos", "eos", "unknown", "separator", "padding", "mask")  # readers find the others by their texts
 # Added tokens that look like this steer the model, whatever their file calls them: text may not become one.
 _LOOKS_SPECIAL = re.compile(rb"<\|.*\|>|<\xef\xbd\x9c.*\xef\xbd\x9c>", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Index of the per-token fields is the id; there are as many as logits. ids: by the name in its key."""
+    """Index of the per-token fields is the id; there are as many as logits. ids: by the names of Vocab.ids."""
 
     model: str
     pre: str
@@ -58,6 +60,7 @@ def read_vocabulary(folder: Path, h: Hyper) -> Vocabulary:
     pre = pretokenizer_name(data, str(path)) if byte_level else "default"
     if byte_level and not vocab.merges:
         raise ValueError(f"{path}: key model.merges: a byte-level vocabulary without merges has no GGUF form")
+    _warn_of_losses(tokenizer, data, path if path.exists() else folder / "tokenizer.model", h)
     types = _types(vocab)
     unknown = vocab.ids.get("unknown")
     if not byte_level and unknown is not None:
@@ -77,6 +80,25 @@ def read_vocabulary(folder: Path, h: Hyper) -> Vocabulary:
         flags["add_space_prefix"] = tokenizer.add_space_prefix
     return Vocabulary("gpt2" if byte_level else "llama", pre, tokens, types, scores,
                       vocab.merges if byte_level else None, _ids(tokenizer, settings), flags, settings.chat_templates())
+
+
+def _warn_of_losses(tokenizer: Tokenizer, data: dict[str, Any], path: Path, h: Hyper) -> None:
+    """Readers take text as it is, and added tokens wherever they stand in it: no key of a GGUF file says otherwise."""
+    byte_level = isinstance(tokenizer, HFTokenizer) and tokenizer.byte_level
+    kept = {"Sequence", "NFC"} if byte_level else {"Sequence", "Prepend", "Replace"}
+    lost = {str(part.get("type")) for part in parts_of(data.get("normalizer"))} - kept
+    if isinstance(tokenizer, SpmTokenizer):
+        lost = set(tokenizer.changes)
+    if lost:
+        log.warning("%s: its normaliser (%s) has no place in a GGUF file: ids differ where it changes the text",
+                    path, ", ".join(sorted(lost)))
+    flags = ["lstrip", "rstrip", "single_word"] + ["normalized"] * (data.get("normalizer") is not None)
+    if h.arch == "phi3" and not byte_level:
+        flags.remove("rstrip")  # which readers know by the model's name
+    used = [flag for flag in flags if any(getattr(token, flag) for token in tokenizer.added_tokens)]
+    if used:
+        log.warning("%s: %s of added tokens has no place in a GGUF file: ids beside such tokens differ", path,
+                    ", ".join(used))
 
 
 def _types(vocab: Vocab) -> list[int]:
@@ -111,7 +133,7 @@ def _scores(folder: Path, vocab: Vocab, types: list[int]) -> list[float]:
 
 def _ids(tokenizer: Tokenizer, settings: FolderSettings) -> dict[str, int]:
     vocab = tokenizer.vocab
-    ids: dict[str, int] = {name: i for name, i in vocab.ids.items() if name in ("bos", "eos", "unknown", "padding")}
+    ids: dict[str, int] = {name: i for name, i in vocab.ids.items() if name in _KEPT_IDS}
     bos = settings.bos_id()
     if "bos" not in ids and bos is not None and 0 <= bos < vocab.n_tokens:
         ids["bos"] = bos  # never put in front of a text, but readers without the key take an arbitrary token for it
@@ -137,7 +159,7 @@ def add_vocabulary(writer: gguf.GGUFWriter, v: Vocabulary) -> None:
     if v.merges is not None:
         writer.add_array(PREFIX + "merges", v.merges)
     for name, i in v.ids.items():
-        writer.add_uint32(f"{PREFIX}{name}_token_id", i)
+        writer.add_uint32(PREFIX + ID_KEYS[name], i)
     for name, value in v.flags.items():
         writer.add_bool(PREFIX + name, value)
     _add_templates(writer, v.templates)

@@ -41,8 +41,8 @@ EOG_TEXTS = frozenset(
     )
 )  # fmt: skip
 EOT_TEXTS = (b"<|eot_id|>", b"<|im_end|>", b"<|end|>", b"<end_of_turn>", b"<|endoftext|>")
-# name in SpecialIds -> metadata key; the misspelt one is the format's own
-_ID_KEYS = {
+# name in Vocab.ids -> metadata key; the misspelt one is the format's own
+ID_KEYS = {
     "bos": "bos_token_id",
     "eos": "eos_token_id",
     "eot": "eot_token_id",
@@ -296,7 +296,7 @@ def _suppressed(metadata: Mapping[str, Any], n: int) -> frozenset[int]:
 
 def _special_ids(metadata: Mapping[str, Any], model: str, n: int) -> dict[str, int]:
     ids = {}
-    for name, key in _ID_KEYS.items():
+    for name, key in ID_KEYS.items():
         value = metadata.get(PREFIX + key)
         if value is None:
             value = _DEFAULT_IDS.get(model, {}).get(name)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 import pantheon
 from pantheon.convert import convert, model_name
 from pantheon.convert.pretokenizer import pretokenizer_name
+from pantheon.convert.vocabulary import read_vocabulary
 from pantheon.text.hf import load_tokenizer
 from pantheon.text.pretokenizers import TABLE
 
@@ -117,6 +118,7 @@ BEGIN, IM_END, END, FIN = 262, 263, 266, 267
 
 
 def folder_of(tmp_path, data=None, spm=None, config=None, **files):
+    tmp_path.mkdir(exist_ok=True)
     folder = hf_folder(tmp_path / "m", CONFIG | {"vocab_size": N_VOCAB} | (config or {}),
                        tiny_tensors() | {"model.embed_tokens.weight": tiny_tensors()["model.embed_tokens.weight"][
                            [i % 6 for i in range(N_VOCAB)]]})
@@ -183,6 +185,16 @@ def test_too_many_ends(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "pantheon"):
         both(folder)
     assert "[268] are left out" in caplog.text
+
+
+def test_every_special_id_of_the_folder_has_its_key(tmp_path):
+    config = {"bos_token": "<|begin|>", "eos_token": "<|im_end|>", "unk_token": "<tool>", "sep_token": "<end>",
+              "pad_token": "<|tool|>", "mask_token": "<fin>"}
+    theirs, ours, keys = both(folder_of(tmp_path, byte_level(added=ADDED), tokenizer_config=config))
+    names = {"bos": BEGIN, "eos": IM_END, "unknown": 264, "seperator": END, "padding": 265, "mask": FIN}
+    assert {name: keys.get(f"tokenizer.ggml.{name}_token_id") for name in names} == names
+    assert ours.vocab.ids == theirs.vocab.ids
+    assert ours.special_tokens == theirs.special_tokens == config
 
 
 def test_bos_of_the_configuration_is_not_put_in_front(tmp_path):
@@ -287,6 +299,64 @@ def test_sentencepiece(tmp_path, spm, files):
     if files != "model":
         assert types[360] == 4 and scores[360] == -1000
         assert 360 in ours.encode("x<tool>y") and keys["tokenizer.ggml.tokens"][361] == b"a b"
+
+
+def warnings_of(folder, caplog):
+    with caplog.at_level(logging.WARNING, "pantheon"):
+        convert(folder, folder.parent / "x.gguf", "f32", force=True)
+    return [message for record in caplog.records if "no place in a GGUF" in (message := record.getMessage())]
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"normalization_rule_name": "identity", "remove_extra_whitespaces": False}, None),
+    ({"normalization_rule_name": "nmt_nfkc", "remove_extra_whitespaces": False}, "(nmt_nfkc)"),
+    ({}, "(nmt_nfkc, remove_extra_whitespaces)"),
+    ({"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "treat_whitespace_as_suffix": True},
+     "(treat_whitespace_as_suffix)"),
+])
+def test_a_normaliser_that_is_left_out_is_named(tmp_path, caplog, options, says):
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), model_writer=out, vocab_size=350,
+                                             model_type="bpe", hard_vocab_limit=False, minloglevel=2, **options)
+    found = warnings_of(folder_of(tmp_path, spm=out.getvalue(), tokenizer_config=SPM_CONFIG), caplog)
+    assert len(found) == (says is not None)
+    assert says is None or ("tokenizer.model: its normaliser" in found[0] and says in found[0])
+
+
+def test_a_normaliser_of_tokenizer_json_that_is_left_out_is_named(tmp_path, caplog, spm):
+    known = byte_level(sequence(*split(QWEN2), BYTES), ADDED) | {"normalizer": {"type": "NFC"}}
+    assert warnings_of(folder_of(tmp_path / "nfc", known), caplog) == []
+    assert warnings_of(folder_of(tmp_path / "llama", spm_json(spm)), caplog) == []
+    lower = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}
+    found = warnings_of(folder_of(tmp_path / "lower", byte_level(added=ADDED) | {"normalizer": lower}), caplog)
+    assert len(found) == 1 and "tokenizer.json: its normaliser (Lowercase)" in found[0]
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+def test_flags_of_added_tokens_that_are_left_out_are_named(tmp_path, caplog, flag):
+    data = byte_level(added=ADDED)
+    data["added_tokens"][2][flag] = True
+    found = warnings_of(folder_of(tmp_path, data), caplog)
+    assert len(found) == 1 and f"tokenizer.json: {flag} of added tokens" in found[0]
+
+
+def test_that_tokens_of_phi3_take_the_space_after_them_is_known(tmp_path, caplog, spm):
+    data = spm_json(spm)
+    data["added_tokens"][3]["rstrip"] = True
+    folder = folder_of(tmp_path, data)
+    for arch, n in (("phi3", 0), ("llama", 1)):
+        read_vocabulary(folder, SimpleNamespace(arch=arch, n_vocab=N_VOCAB))
+        assert len(caplog.records) == n
+
+
+def test_normalized_tokens_count_where_there_is_a_normaliser(tmp_path, caplog, spm):
+    plain = byte_level(added=ADDED)
+    plain["added_tokens"][2]["normalized"] = True
+    assert warnings_of(folder_of(tmp_path / "plain", plain), caplog) == []
+    data = spm_json(spm)
+    data["added_tokens"][3]["normalized"] = True
+    found = warnings_of(folder_of(tmp_path / "llama", data), caplog)
+    assert len(found) == 1 and "tokenizer.json: normalized of added tokens" in found[0]
 
 
 def test_tokens_that_the_older_file_lacks(tmp_path, spm, caplog):
