@@ -65,6 +65,21 @@ def rotates(state: State, reach: int | None) -> bool:
     return True
 
 
+def go_on(state: State, held: Sequence[int], prompt: Sequence[int], reach: int | None,
+          checkpoints: Iterable[Checkpoint] = ()) -> int:
+    """Cuts state, whose first positions hold these tokens, back to what prompt shares; returns how many tokens that is.
+
+    The prompt's last token is never shared: feeding it is what gives the answer's first logits. Nothing is, where the
+    model takes prompts whole, or what the state holds has the rotation of another sequence than one of reach tokens.
+    """
+    shared = 0 if state.model.whole_prompts else common_prefix(held[:state.pos], prompt[:-1])
+    cut_back(state, shared, checkpoints)
+    if not rotates(state, reach):
+        state.reset()
+        state.set_reach(reach)
+    return state.pos
+
+
 class Prefix(NamedTuple):
     """A state taken out of the cache; it holds the first state.pos tokens of the prompt."""
 
@@ -129,7 +144,7 @@ class PrefixCache(Single):
                     best, shared = entry, n
             if best is None or not self._take_out(best):
                 return None
-        if cut_back(best.state, shared, best.checkpoints) == 0:
+        if go_on(best.state, best.tokens, tokens, reach, best.checkpoints) == 0:
             best.state.close()
             return None
         return Prefix(best.state, [c for c in best.checkpoints if c.valid])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pantheon.cli.errors import UsageError
 from pantheon.cli.terminal import rate
-from pantheon.prefix_cache import common_prefix, cut_back, rotates
+from pantheon.prefix_cache import go_on
 
 if TYPE_CHECKING:
     import pantheon
@@ -65,7 +65,7 @@ class Session:
         if room < 1:
             raise UsageError(f"the prompt has {len(known)} tokens and the context {self.state.n_ctx} positions, "
                              "one of them for the answer; --ctx sets a larger one")
-        keep = self._keep(known, len(known) + min(max_tokens, room))
+        keep = go_on(self.state, self.tokens, known, len(known) + min(max_tokens, room))
         self.tokens = known             # grows with the answer, ahead of the state
         self.timing = timing = Timing(n_cached=keep, n_prompt=len(known) - keep)
         begin = time.perf_counter()
@@ -88,16 +88,3 @@ class Session:
             end = time.perf_counter()
             timing.prompt_seconds = (end if first is None else first) - begin
             timing.answer_seconds = 0.0 if first is None else end - first
-
-    def _keep(self, prompt: list[int], reach: int) -> int:
-        """Cuts the state back to what it shares with prompt; returns how many tokens that is.
-
-        The prompt's last token is never shared: feeding it is what gives the answer's first logits. Nothing is, where
-        what the state holds has the rotation of a shorter or longer conversation than one of reach tokens.
-        """
-        held = self.tokens[:self.state.pos]
-        cut_back(self.state, 0 if self.model.whole_prompts else common_prefix(held, prompt[:-1]))
-        if not rotates(self.state, reach):
-            self.state.reset()
-            self.state.set_reach(reach)
-        return self.state.pos

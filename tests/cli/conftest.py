@@ -35,7 +35,8 @@ class Tokenizer:
 
 
 class State:
-    def __init__(self, n_ctx, kv_type):
+    def __init__(self, model, n_ctx, kv_type):
+        self.model = model
         self.n_ctx, self.kv_type, self.tokens, self.closed = n_ctx or 4096, kv_type or "f16", [], False
 
     pos = property(lambda self: len(self.tokens))
@@ -90,7 +91,7 @@ class Model:
         return GGUFFile(self.path)
 
     def new_state(self, n_ctx=None, kv_type=None):
-        self.states.append(State(n_ctx, kv_type))
+        self.states.append(State(self, n_ctx, kv_type))
         return self.states[-1]
 
     def cost(self, n_ctx=None, kv_type=None):
