@@ -9,7 +9,8 @@ import argparse
 
 import numpy as np
 
-from pantheon._core.kernels import probe_tiles, probes, table
+from pantheon._core.kernels import table
+from pantheon._core.probes import rates, tiles
 
 TYPES = ("Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q2_K,Q3_K,Q4_K,Q5_K,Q6_K,IQ4_NL,IQ4_XS,MXFP4,NVFP4,IQ2_XXS,IQ2_XS,IQ2_S,IQ3_XXS,"
          "IQ3_S,IQ1_S,IQ1_M,TQ1_0,TQ2_0,Q1_0,Q2_0,F32,F16,BF16")
@@ -17,14 +18,14 @@ TYPES = ("Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q2_K,Q3_K,Q4_K,Q5_K,Q6_K,IQ4_NL,IQ4_XS,MXFP4,
 
 def random_input(rng, act, n_tok, n):
     if act == "f32":
-        return probe_tiles.Activations(n, n_tok, f=rng.standard_normal((n_tok, n)).astype(np.float32))
+        return tiles.Activations(n, n_tok, f=rng.standard_normal((n_tok, n)).astype(np.float32))
     q = rng.integers(-127, 128, (n_tok, n)).astype(np.int8)
     if act == "q32":
         d = np.full((n_tok, n // 32), 0.01, np.float32)
         bsum = q.reshape(n_tok, -1, 32).sum(2, dtype=np.int32)
-        return probe_tiles.Activations(n, n_tok, q=q, d=d, s=d * bsum.astype(np.float32), bsum=bsum)
+        return tiles.Activations(n, n_tok, q=q, d=d, s=d * bsum.astype(np.float32), bsum=bsum)
     d = np.full((n_tok, n // 256), 0.01, np.float32)
-    return probe_tiles.Activations(n, n_tok, q=q, d=d, sum=q.reshape(n_tok, -1, 16).sum(2, dtype=np.int16))
+    return tiles.Activations(n, n_tok, q=q, d=d, sum=q.reshape(n_tok, -1, 16).sum(2, dtype=np.int16))
 
 
 def main():
@@ -37,14 +38,14 @@ def main():
     args = parser.parse_args()
     n, n_rows = (int(v) for v in args.shape.split("x"))
     rng = np.random.default_rng(0)
-    ceiling = 1e-9 * probes.multiply_peak(args.level)
+    ceiling = 1e-9 * rates.multiply_peak(args.level)
     print(f"level {args.level}, {n} columns, {n_rows} rows, {args.tokens} tokens; ceiling {ceiling:.1f} G/s")
     for name in args.types.split(","):
         info = table.type_info(name, args.level)
         row_bytes = n // info["block"] * info["block_bytes"]
         w = rng.integers(16, 60, n_rows * row_bytes, np.uint8)  # any two or four of these bytes are a normal number
         x = random_input(rng, info["act"], args.tokens, n)
-        best = probe_tiles.measure(args.level, name, w, row_bytes, n_rows, n, x, args.repeats)
+        best = tiles.measure(args.level, name, w, row_bytes, n_rows, n, x, args.repeats)
         work = n * n_rows * args.tokens * 1e-9
         total = sum(best.values())
         tile = work / best["tile"]
