@@ -6,6 +6,7 @@ warm-up.
 """
 import math
 import os
+import pickle
 import random
 import re
 import resource
@@ -22,6 +23,8 @@ from typing import NamedTuple
 import pantheon
 from pantheon._core.base import phases
 from pantheon._core.base.threads import default_threads
+from pantheon._core.files.bounded_json import read_json
+from pantheon._core.load.config_hf import standard_config, ternary_rule
 from pantheon._core.probes import rates
 
 READ_PROBE_BYTES = 1 << 30          # far more than caches hold, where memory allows
@@ -64,10 +67,11 @@ class Active(NamedTuple):
     head_products: int              # and in the LM head, where logits are wanted
 
 
-def active(tensors: Iterable, n_experts: int, n_experts_used: int) -> Active:
+def active(tensors: Iterable, n_experts: int, n_experts_used: int, ternary: bool = False) -> Active:
     """Counts over the tensors of a file, each with name, type, shape (slowest dimension first) and nbytes.
 
-    Of the token embedding one row is read, and all of it where it is the LM head too.
+    Of the token embedding one row is read, and all of it where it is the LM head too. ternary: matrices of the layers
+    were packed when they were loaded, four weights to a byte, where the file has them as floats.
     """
     tensors = [t for t in tensors if not UNREAD.match(t.name)]
     tied = not any(HEAD.fullmatch(t.name) for t in tensors)
@@ -79,7 +83,8 @@ def active(tensors: Iterable, n_experts: int, n_experts_used: int) -> Active:
         if embedding and not tied:
             nbytes += t.nbytes // t.shape[0]
             continue
-        nbytes += t.nbytes * share
+        packed = ternary and t.type != "U8" and len(t.shape) > 1 and not embedding and not HEAD.fullmatch(t.name)
+        nbytes += share * (-(-t.shape[0] // 4) * t.shape[1] if packed else t.nbytes)
         if embedding or HEAD.fullmatch(t.name):
             head += elements
         elif len(t.shape) > 1:
@@ -125,7 +130,16 @@ def _measuring_process(job: Job, answer: Connection) -> None:
     try:
         answer.send((measure(job), None))
     except Exception as e:
-        answer.send((None, e))
+        answer.send((None, _portable(e)))
+
+
+def _portable(error: Exception) -> Exception:
+    """error, or one of the same text where it does not survive the way to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _end_with_parent() -> None:
@@ -178,7 +192,15 @@ def peak_rss_bytes() -> int:
 
 def _active_of(model: "pantheon.Model") -> Active:
     with model.gguf() if model.container == "gguf" else model.safetensors() as file:
-        return active(file.tensors, model.config["n_experts"], model.config["n_experts_used"])
+        return active(file.tensors, model.config["n_experts"], model.config["n_experts_used"], _ternary(model))
+
+
+def _ternary(model: "pantheon.Model") -> bool:
+    path = os.path.join(model.path, "config.json")
+    if not os.path.exists(path):
+        return False
+    config = read_json(path, max_depth=64, max_items=1 << 20, max_bytes=16 << 20)
+    return ternary_rule(standard_config(config, path), path) != "none"
 
 
 def _check(job: Job, model: "pantheon.Model") -> None:

@@ -13,3 +13,6 @@ class AdmissionError(PantheonError, MemoryError):
     def __init__(self, message: str, verdict: Verdict) -> None:
         super().__init__(message)
         self.verdict = verdict
+
+    def __reduce__(self) -> tuple[type, tuple[str, Verdict]]:
+        return type(self), (str(self), self.verdict)

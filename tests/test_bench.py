@@ -2,6 +2,7 @@
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -12,9 +13,11 @@ from support import rwkv_models
 from support.fixture_paths import TINY
 
 import pantheon
-from pantheon import bench
+from pantheon import bench, errors
 from pantheon._core.base import phases
-from pantheon._core.kernels import probes, table
+from pantheon._core.kernels import table
+from pantheon._core.probes import rates
+from pantheon.verdict import Verdict
 
 T = namedtuple("T", "name shape nbytes type", defaults=["F32"])
 
@@ -41,6 +44,43 @@ def test_active_knows_the_names_of_hugging_face():
         T("model.language_model.layers.0.self_attn.o_proj.weight", (2, 8), 16, "U8"),
         T("model.visual.patch_embed.weight", (100, 8), 1600), T("mtp.fc.weight", (100, 8), 1600)], 4, 1)
     assert counts == (16 + 160 + 64 + 24 + 192 + 96 + 16, 32 + 12 + 96 + 48 + 64, 80)
+
+
+def test_active_bytes_of_matrices_that_are_packed_when_loaded():
+    """bitnet-online has floats in its file; the engine reads four weights of a layer's matrix from each byte."""
+    with pantheon.load(TINY.parent / "hf" / "bitnet-online") as model, model.safetensors() as file:
+        matrices = [t for t in file.tensors if t.name.endswith("_proj.weight")]
+        assert {(len(t.shape), t.type) for t in matrices} == {(2, "BF16")}
+        as_floats = sum(t.nbytes for t in matrices)
+        unpacked = bench.active(file.tensors, 0, 0)
+        assert bench.active_bytes(model) == unpacked.nbytes - as_floats + as_floats // 8
+        assert bench._active_of(model)[1:] == unpacked[1:]
+
+
+class Odd(Exception):
+    """One that does not come out of a pickle."""
+
+    def __init__(self, a, b):
+        super().__init__(f"{a} {b}")
+
+
+class OddPath:
+    def __fspath__(self):
+        raise Odd("two", "parts")
+
+
+def test_an_error_that_cannot_be_sent_to_another_process():
+    with pytest.raises(RuntimeError, match="^Odd: two parts$"):
+        bench.measure_apart(bench.Job(OddPath()))
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_errors_can_be_sent_to_another_process(name):
+    verdict = Verdict("DENIED", 3, 0, 5, 4, None, 1, (), "why")
+    error = getattr(errors, name)(*(("it is", verdict) if name == "AdmissionError" else ("it is",)))
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == "it is"
+    assert vars(again) == vars(error)
 
 
 def test_active_counts_a_tied_embedding_whole():
@@ -142,15 +182,15 @@ def test_measure_names_what_does_not_fit(llama):
 @pytest.mark.parametrize("level", table.levels_supported())
 def test_peaks(level):
     for floats in (False, True):
-        peak = probes.multiply_peak(level, threads=2, floats=floats, passes=1)
+        peak = rates.multiply_peak(level, threads=2, floats=floats, passes=1)
         assert (peak is None) == (level == "ref")
         assert peak is None or peak > 0
 
 
 def test_read_probe():
-    probe = probes.ReadProbe(1 << 20)
+    probe = rates.ReadProbe(1 << 20)
     assert probe.bandwidth(threads=2, passes=2) > 0
     with pytest.raises(ValueError, match="threads is 0"):
         probe.bandwidth(threads=0)
     with pytest.raises(ValueError, match="too few"):
-        probes.ReadProbe(1024).bandwidth(threads=3)
+        rates.ReadProbe(1024).bandwidth(threads=3)
