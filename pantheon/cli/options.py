@@ -178,6 +178,9 @@ _PENALTIES = (
     ("--repeat-last-n", "repeat_last_n", integer(0), "how many recent tokens the penalties look at (64)"),
 )
 
+    ("--dry-multiplier", "dry_multiplier", real(0), "how much DRY lowers a token that would repeat a run; 0: off (0)"),
+    ("--dry-base", "dry_base", real(1), "factor of that for every token more in the run (1.75)"),
+    ("--dry-allowed-length", "dry_allowed_length", integer(0), "longest run that may be repeated (2)"),
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     for name, rows in (("sampling (the most likely token, unless one of these is given)", _DRAWING),
