@@ -67,7 +67,8 @@ class Conversation:
         start = self.args.answer_start or ""
         said: list[str] = []
         interrupted = False
-        chunks = self.session.answer(tokens, self.params, self.args.max_tokens, self.args.stop)
+        stop = [*self.args.stop, *self.encoder.chat_stops]
+        chunks = self.session.answer(tokens, self.params, self.args.max_tokens, stop)
         try:
             with closing(chunks):
                 for chunk in chunks:
@@ -88,6 +89,8 @@ class Conversation:
 
 def _converse(conversation: Conversation) -> None:
     """Takes turns until the end of the input."""
+    from pantheon.text import TemplateError
+
     for line in _typed_lines() if streams.is_terminal() else iter(streams.read_line, None):
         line = line.strip()
         if re.fullmatch(r"/[a-z]+", line):
@@ -96,7 +99,7 @@ def _converse(conversation: Conversation) -> None:
         elif line:
             try:
                 conversation.say(line)
-            except (AdmissionError, UsageError) as e:
+            except (AdmissionError, TemplateError, UsageError) as e:
                 # The turn was refused and left no trace; the conversation goes on, with /reset for instance.
                 terminal.note(f"error: {e}")
 

@@ -12,11 +12,13 @@ class PromptEncoder:
     """The tokenizer of a model with its chat template, which is compiled once and given arguments each time.
 
     has_template: whether the file has a template or its vocabulary shows a known chat style.
+    chat_stops: texts that end an answer to a conversation, where no token does.
     """
 
     def __init__(self, model: "pantheon.Model", arguments: Mapping[str, Any]) -> None:
         self._tokenizer = tokenizer = model.tokenizer
         self._arguments = arguments
+        self.chat_stops = tokenizer.chat_stops
         self.has_template = bool(tokenizer.chat_templates or detect_chat_style(tokenizer.vocab))
         self._template = ChatTemplate.for_tokenizer(tokenizer) if self.has_template else None
 

@@ -33,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
     from pantheon.cli.session import Session
 
     with options.load(model_name, args.vocab, args.threads) as model, Session(model, args.ctx, args.kv) as session:
-        tokens = _tokens(model, model_name, prompt, args)
+        tokens, stop = _tokens(model, model_name, prompt, args)
         at_line_start = True
         start = args.answer_start or ""
         try:
-            for chunk in session.answer(tokens, options.sampling(args), args.max_tokens, args.stop):
+            for chunk in session.answer(tokens, options.sampling(args), args.max_tokens, stop):
                 if text := start + chunk.text:
                     terminal.write(text)
                     at_line_start = text.endswith("\n")
@@ -53,17 +53,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tokens(model: "pantheon.Model", model_name: str | None, prompt: str, args: argparse.Namespace) -> list[int]:
-    """The prompt as token ids: in the model's chat template; as it is with --raw and for a model that has none."""
+def _tokens(model: "pantheon.Model", model_name: str | None, prompt: str,
+            args: argparse.Namespace) -> tuple[list[int], list[str]]:
+    """The prompt as token ids, and what ends the answer: in the model's chat template; as it is with --raw and for a
+    model that has none."""
     from pantheon.cli.prompt import PromptEncoder
 
     encoder = PromptEncoder(model, options.template_arguments(args))
     if args.raw or not encoder.has_template:
         if of_template := _of_template(args):
             raise UsageError(f"{model.path} has no chat template, so there is no place for {of_template}")
-        return encoder.text(prompt)
+        return encoder.text(prompt), args.stop
     messages = [*options.system_messages(args.system, model_name), {"role": "user", "content": prompt}]
-    return encoder.chat(messages, args.answer_start)
+    return encoder.chat(messages, args.answer_start), [*args.stop, *encoder.chat_stops]
 
 
 def _of_template(args: argparse.Namespace) -> str | None:

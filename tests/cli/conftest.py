@@ -24,6 +24,7 @@ class Chunk:
 class Tokenizer:
     chat_templates = {"default": "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"}
     special_tokens = {}
+    chat_stops = ()
     bos_id = eos_id = None
     vocab = SimpleNamespace(model="gpt2", texts=[])
 

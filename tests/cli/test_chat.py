@@ -77,6 +77,21 @@ def test_turn_that_does_not_fit_is_refused_and_forgotten(capsys, model, talk):
     assert "--ctx" in capsys.readouterr().err
 
 
+def test_stop_texts_of_the_chat_style(model, talk):
+    model.tokenizer.chat_stops = ("\n\nUser:",)
+    assert talk(["one"], "--stop", "END") == 0
+    assert list(model.calls[0][3]) == ["END", "\n\nUser:"]
+
+
+def test_a_turn_that_the_template_refuses(capsys, model, talk):
+    model.tokenizer.chat_templates = {"default": (
+        "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not that') }}{% endif %}"
+        "<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>")}
+    assert talk(["one", "no", "two"]) == 0
+    assert fed(model) == ["<user>one</><assistant>", "</><user>two</><assistant>"]
+    assert "error: not that" in capsys.readouterr().err
+
+
 def test_one_sampler_for_the_conversation(model, talk):
     """The random numbers go on; they do not begin again with every turn."""
     assert talk(["one", "two"], "--seed", "1") == 0

@@ -145,6 +145,8 @@ def test_sampling_options(model, argv, fields):
     assert model.calls[0][1] == fields
     (["--dry-multiplier", "0.8", "--dry-base", "2", "--dry-allowed-length", "3"],
      {"temperature": 0.0, "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3}),
+    (["--dry-multiplier", "0.8", "--dry-base", "2", "--dry-allowed-length", "3"],
+     {"temperature": 0.0, "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3}),
 
 
 def test_stop_texts(model):
