@@ -300,6 +300,7 @@ def test_arguments_of_the_template(templated, monkeypatch, arguments, text):
     ("text", {"continue_last": True}, ValueError, "continue_last: only chat messages"),
     (CHAT, {"template_args": [1]}, TypeError, "template_args"),
     (CHAT, {"template_args": {1: 2}}, TypeError, "template_args"),
+    (CHAT, {"template_args": {"template": [1]}}, TypeError, "template must be the name of a template, not list"),
     (CHAT, {"template_args": {"messages": []}}, ValueError, "template_args: 'messages'"),
     (CHAT, {"template_args": {"self": 1}}, ValueError, "template_args: 'self'"),
     (CHAT, {"tools": [], "template_args": {"tools": []}}, ValueError, "template_args: 'tools'"),

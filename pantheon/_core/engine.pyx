@@ -218,13 +218,14 @@ cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, c
     if is_safetensors(path):
         if config_path is not None:
             if vocab_path is not None:
-                raise ValueError(f"{path}: vocab_path belongs to RWKV-X models, which have no config_path")
+                raise ValueError(f"{path}: vocab_path is for RWKV-X models, which have no config.json")
             return load_hf(model, path, config_path)
         pn_rwkvx_load(model, path, opts)
         model.forward = ops_of(model).forward
         return 0
-    if config_path is not None or vocab_path is not None:
-        raise ValueError(f"{path}: config_path and vocab_path belong to safetensors models")
+    for argument, given in (("config_path", config_path), ("vocab_path", vocab_path)):
+        if given is not None:
+            raise ValueError(f"{path}: {argument} is for models in safetensors files")
     return load_gguf(model, path)
 
 

@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     path = options.find_model(args.model)
+    options.check_vocab(path, args.vocab)
     from pantheon import bench
 
     batches = (1, *(n for n in args.batch if n != 1)) if args.batch else ()

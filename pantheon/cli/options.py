@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pantheon import hub
 from pantheon.cli import streams, terminal
-from pantheon.cli.errors import UsageError
+from pantheon.cli.errors import UsageError, describe
 from pantheon.regular_file import read_regular
 
 if TYPE_CHECKING:
@@ -137,8 +137,10 @@ def _template_arg(argument: str) -> tuple[str, Any]:
 def _json_list(path: str) -> list[Any]:
     try:
         value = _json(read_regular(path, _MAX_JSON_BYTES).decode("utf-8"), path)
+    except UnicodeDecodeError as e:
+        raise argparse.ArgumentTypeError(f"{path}: not valid UTF-8 (byte {e.start})") from None
     except (OSError, ValueError) as e:
-        raise argparse.ArgumentTypeError(str(e)) from None
+        raise argparse.ArgumentTypeError(describe(e)) from None
     if not isinstance(value, list):
         raise argparse.ArgumentTypeError(f"{path}: not a JSON list")
     return value
@@ -176,11 +178,11 @@ _PENALTIES = (
     ("--frequency-penalty", "frequency_penalty", real(-100, 100), "lowers a recent token per occurrence (0)"),
     ("--presence-penalty", "presence_penalty", real(-100, 100), "lowers every recent token once (0)"),
     ("--repeat-last-n", "repeat_last_n", integer(0), "how many recent tokens the penalties look at (64)"),
-)
-
     ("--dry-multiplier", "dry_multiplier", real(0), "how much DRY lowers a token that would repeat a run; 0: off (0)"),
     ("--dry-base", "dry_base", real(1), "factor of that for every token more in the run (1.75)"),
     ("--dry-allowed-length", "dry_allowed_length", integer(0), "longest run that may be repeated (2)"),
+)
+
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     for name, rows in (("sampling (the most likely token, unless one of these is given)", _DRAWING),
@@ -214,6 +216,10 @@ def template_arguments(args: argparse.Namespace) -> dict[str, Any]:
     for name, value in args.template_arg:
         if name in given or name in ("self", "messages", "continue_last"):
             raise UsageError(f"argument --template-arg: {name} is given otherwise")
+        if name == "template" and not isinstance(value, str):
+            raise UsageError("argument --template-arg: template is the name of a template, in double quotes")
+        if name == "add_generation_prompt" and value and args.answer_start is not None:
+            raise UsageError("argument --template-arg: add_generation_prompt and --answer-start exclude each other")
         given[name] = value
     return given
 
@@ -252,9 +258,20 @@ def find_model(model: str | None) -> Path:
         return hub.fetch(entry.name, progress)
 
 
+def check_vocab(path: Path, vocab: str | None) -> None:
+    """UsageError where the model at path has a vocabulary of its own: --vocab means nothing there."""
+    if vocab is None:
+        return
+    from pantheon._core.engine import is_safetensors
+
+    if path.is_dir() or not is_safetensors(str(path)):
+        raise UsageError(f"--vocab is for an RWKV-X model in a safetensors file, and {path} is none")
+
+
 def load(model: str | None, vocab: str | None, threads: int | None = None) -> "pantheon.Model":
     """The model that MODEL means, loaded; a context manager. What the engine logs from now on are notes."""
     path = find_model(model)
+    check_vocab(path, vocab)
     import pantheon
 
     terminal.show_log()

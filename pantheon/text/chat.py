@@ -149,6 +149,8 @@ class ChatTemplate:
 
     def _choose(self, name: str | None, with_tools: bool) -> str:
         """The name of the template to use."""
+        if not isinstance(name, str | None):
+            raise TypeError(f"template must be the name of a template, not {type(name).__name__}")
         if name is None:
             name = "tool_use" if with_tools and "tool_use" in self.sources else "default"
         if name not in self.sources:

@@ -86,6 +86,11 @@ def test_the_answer_goes_on_from_its_start(capsys, model):
     (["--tools", "nothing.json"], "nothing.json"),
     (["--tools", "object.json"], "object.json: not a JSON list"),
     (["--documents", "broken.json"], "broken.json: not JSON"),
+    (["--tools", "missing/tools.json"], "argument --tools: missing/tools.json: No such file or directory"),
+    (["--tools", "latin.json"], "argument --tools: latin.json: not valid UTF-8 (byte 2)"),
+    (["--template-arg", "template=[1]"], "--template-arg: template is the name of a template"),
+    (["--answer-start", "a", "--template-arg", "add_generation_prompt=true"],
+     "--template-arg: add_generation_prompt and --answer-start exclude each other"),
     (["--raw", "--tools", "tools.json"], "--tools belongs to the chat template"),
     (["--raw", "--answer-start", "x"], "--answer-start belongs to the chat template"),
 ])
@@ -93,6 +98,7 @@ def test_wrong_arguments_of_the_template(capsys, model, tmp_path, monkeypatch, o
     monkeypatch.chdir(tmp_path)
     for name, text in (("object", "{}"), ("broken", "["), ("tools", "[]")):
         (tmp_path / f"{name}.json").write_text(text)
+    (tmp_path / "latin.json").write_bytes(b'["\xe9"]')
     assert main(["run", *options, model.path, "Hi"]) == 2
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1
@@ -137,21 +143,27 @@ def test_prompt_from_stdin(capsys, model, stdin):
     (["--seed", "7"], {"seed": 7}),
     (["--mirostat", "2", "--mirostat-tau", "3"], {"mirostat": 2, "mirostat_tau": 3.0}),
     (["--repeat-penalty", "1.1"], {"temperature": 0.0, "repeat_penalty": 1.1}),
+    (["--dry-multiplier", "0.8", "--dry-base", "2", "--dry-allowed-length", "3"],
+     {"temperature": 0.0, "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3}),
     (["--presence-penalty", "-1", "--repeat-last-n", "8"],
      {"temperature": 0.0, "presence_penalty": -1.0, "repeat_last_n": 8}),
 ])
 def test_sampling_options(model, argv, fields):
     assert main(["run", *argv, model.path, "x"]) == 0
     assert model.calls[0][1] == fields
-    (["--dry-multiplier", "0.8", "--dry-base", "2", "--dry-allowed-length", "3"],
-     {"temperature": 0.0, "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3}),
-    (["--dry-multiplier", "0.8", "--dry-base", "2", "--dry-allowed-length", "3"],
-     {"temperature": 0.0, "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 3}),
 
 
 def test_stop_texts(model):
     assert main(["run", "--stop", "\n", "--stop", "END", model.path, "x"]) == 0
     assert model.calls[0][3] == ["\n", "END"]
+
+
+def test_stop_texts_of_the_chat_style(model):
+    model.tokenizer.chat_stops = ("\n\nUser:",)
+    for options, stop in ((["--stop", "END"], ["END", "\n\nUser:"]), (["--stop", "END", "--raw"], ["END"])):
+        model.calls.clear()
+        assert main(["run", *options, model.path, "x"]) == 0
+        assert list(model.calls[0][3]) == stop
 
 
 def test_cut_answer_says_so(capsys, model):
@@ -202,5 +214,11 @@ def test_rwkv_needs_its_vocabulary(capsys, tmp_path):
     assert "--vocab" in capsys.readouterr().err
     assert main(["chat", "--vocab", str(tmp_path / "missing"), str(path)]) == 1
     assert "missing: No such file" in capsys.readouterr().err
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    for argv in (["run", str(tmp_path), "hi"], ["chat", str(tmp_path / "m.gguf")], ["bench", str(tmp_path)],
+                 ["info", str(tmp_path / "m.gguf")]):
+        assert main([*argv, "--vocab", str(vocab)]) == 2
+        err = capsys.readouterr().err
+        assert "--vocab is for an RWKV-X model in a safetensors file" in err and err.count("\n") == 1
     assert main(["run", str(path)]) == 2
     assert "prompt is missing" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_what_cannot_be(folder, tmp_path):
     convert(source, out, "q8_0")
     with pytest.raises(ValueError, match="quantize: .* is a GGUF file"):
         pantheon.load(str(out), quantize=True)
-    with pytest.raises(ValueError, match="vocab_path belong to safetensors"):
+    with pytest.raises(ValueError, match="vocab_path is for models in safetensors files"):
         pantheon.load(str(out), vocab_path=str(source / "rwkv_vocab_v20230424.txt"))
     arrays = rwkv_models.tensors(rwkv_models.RECIPES["rwkvx"])
     arrays["rwkv.emb.weight"] = arrays["rwkv.emb.weight"][:, :100]
