@@ -26,7 +26,7 @@ SANITIZE = os.environ.get("PANTHEON_SANITIZE", "")
 USE_THREADS = os.environ.get("PANTHEON_USE_THREADS", "1") != "0"
 
 # Products and sums are rounded where the source says so, never fused by the compiler: results must not depend on it.
-CFLAGS = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function"]
+CFLAGS = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Werror=format", "-Wno-unused-function"]
 CFLAGS += ["-O1", "-g", "-fno-omit-frame-pointer"] if DEBUG else ["-O3", "-g0"]
 LDFLAGS = []
 if SANITIZE:

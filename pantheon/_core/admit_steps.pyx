@@ -64,7 +64,7 @@ cdef bint pn_admit_gpu_resident(const pn_model *model) noexcept nogil:
 
 cdef bint known(const pn_model *model) noexcept nogil:
     if model == NULL:
-        pn_set_error(b"model is NULL", 0, 0)
+        pn_set_error(b"model is NULL")
     return model != NULL
 
 
@@ -82,7 +82,7 @@ cdef int pn_admit_max_window(const pn_model *model) noexcept nogil:
 cdef int pn_admit_worst_die(const pn_mem_state *st) noexcept nogil:
     cdef int worst = -1, i
     if st == NULL:
-        pn_set_error(b"state is NULL", 0, 0)
+        pn_set_error(b"state is NULL")
         return -1
     for i in range(<int>min(st.n_dies, <uint64_t>PN_MODEL_MAX_DIES)):
         if worst < 0 or st.die_free[i] < st.die_free[worst]:
@@ -119,16 +119,16 @@ cdef int pn_cost_of(const pn_model *model, int n_prompt, int n_new, int window, 
     if not known(model):
         return -1
     if out == NULL:
-        pn_set_error(b"out is NULL", 0, 0)
+        pn_set_error(b"out is NULL")
         return -1
     memset(out, 0, sizeof(pn_cost))
     if check_tokens(n_prompt, n_new) != 0 or check_kv_type(kv_type) != 0:
         return -1
     if n_prompt + n_new > model.config.n_ctx:
-        pn_set_error(b"%lld tokens are more than the model's context of %lld", n_prompt + n_new, model.config.n_ctx)
+        pn_set_error(b"%d tokens are more than the model's context of %d", n_prompt + n_new, model.config.n_ctx)
         return -1
     if window < 0:
-        pn_set_error(b"a window of %lld tokens: not in 0..2147483647", window, 0)
+        pn_set_error(b"a window of %d tokens: not in 0..2147483647", window)
         return -1
     environment_warn()
     window = min(window if window > 0 else max_window(model), max_window(model), max(n_prompt, 1))
@@ -224,15 +224,14 @@ cdef void decide(const pn_model *model, const pn_request *q, const pn_mem_state 
 
 cdef int check_tokens(int n_prompt, int n_new) noexcept nogil:
     if n_prompt < 0 or n_new < 0 or n_prompt > 2147483647 - n_new or n_prompt + n_new < 1:
-        pn_set_error(b"%lld prompt tokens and %lld new ones: not in 0..2147483647, one of them at least 1", n_prompt,
-                     n_new)
+        pn_set_error(b"%d prompt tokens and %d new ones: not in 0..2147483647, one of them at least 1", n_prompt, n_new)
         return -1
     return 0
 
 
 cdef int check_kv_type(pn_kv_type kv_type) noexcept nogil:
     if not <int>PN_KV_DEFAULT <= <int>kv_type <= <int>PN_KV_Q4_0:
-        pn_set_error(b"kv_type is %lld, not in 0..%lld", <int>kv_type, <int>PN_KV_Q4_0)
+        pn_set_error(b"kv_type is %d, not in 0..%d", <int>kv_type, <int>PN_KV_Q4_0)
         return -1
     return 0
 
@@ -241,30 +240,31 @@ cdef int check_request(const pn_model *model, const pn_request *q) noexcept nogi
     if not known(model):
         return -1
     if q == NULL:
-        pn_set_error(b"request is NULL", 0, 0)
+        pn_set_error(b"request is NULL")
         return -1
     if check_tokens(q.n_prompt, q.n_new) != 0 or check_kv_type(q.kv_type) != 0:
         return -1
     if q.state != NULL and q.state.config != &model.config:
-        pn_set_error(b"the state belongs to another model", 0, 0)
+        pn_set_error(b"the state belongs to another model")
         return -1
     if not 0 <= q.n_ctx <= model.config.n_ctx:
-        pn_set_error(b"n_ctx is %lld, not in 0..%lld", q.n_ctx, model.config.n_ctx)
+        pn_set_error(b"n_ctx is %d, not in 0..%d", q.n_ctx, model.config.n_ctx)
         return -1
     if q.window < 0 or q.n_checkpoints < 0:
-        pn_set_error(b"a window of %lld tokens and %lld checkpoints: not in 0..2147483647", q.window, q.n_checkpoints)
+        pn_set_error(b"a window of %d tokens and %d checkpoints: not in 0..2147483647", q.window, q.n_checkpoints)
         return -1
     if q.batch < 0:
-        pn_set_error(b"a batch of %lld sequences: not in 0..2147483647", q.batch, 0)
+        pn_set_error(b"a batch of %d sequences: not in 0..2147483647", q.batch)
         return -1
     return 0
 
 
 cdef void log_clamp(const pn_verdict *v) noexcept nogil:
+    cdef const char *level
     if v.prefill_window < v.window_asked:
-        pn_log(PN_LOG_WARNING, b"[ladder] CRITICAL -> prefill window clamped %lld -> %lld"
-               if v.plan.level == PN_MEM_CRITICAL else b"[ladder] TIGHT -> prefill window clamped %lld -> %lld",
-               v.window_asked, v.prefill_window)
+        level = b"CRITICAL" if v.plan.level == PN_MEM_CRITICAL else b"TIGHT"
+        pn_log(PN_LOG_WARNING, b"[ladder] %s -> prefill window clamped %d -> %d", level, v.window_asked,
+               v.prefill_window)
 
 
 cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, pn_reservation **out) noexcept nogil:
@@ -276,7 +276,7 @@ cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, 
     if out != NULL:
         out[0] = NULL
     if v == NULL:
-        pn_set_error(b"verdict is NULL", 0, 0)
+        pn_set_error(b"verdict is NULL")
         return PN_ADMIT_DENIED
     memset(v, 0, sizeof(pn_verdict))
     if check_request(model, q) != 0:
@@ -302,7 +302,7 @@ cdef pn_admit_status admit(pn_model *model, const pn_request *q, pn_verdict *v, 
                 v.status = PN_ADMIT_DENIED
         pn_memwatch_decide_end()
         if granted and out[0] == NULL:
-            pn_set_no_memory(b"no memory for a reservation", 0, 0)
+            pn_set_no_memory(b"no memory for a reservation")
     if not q.quiet:
         log_clamp(v)
     return v.status
@@ -334,7 +334,7 @@ cdef pn_admit_status pn_admit_ask(pn_model *model, const pn_request *request, pn
 cdef pn_admit_status pn_admit_reserve(pn_model *model, const pn_request *request, pn_verdict *v,
                                       pn_reservation **out) noexcept nogil:
     if out == NULL:
-        pn_set_error(b"out is NULL: there is nowhere to put a reservation", 0, 0)
+        pn_set_error(b"out is NULL: there is nowhere to put a reservation")
         if v != NULL:
             memset(v, 0, sizeof(pn_verdict))
             v.status = PN_ADMIT_DENIED
@@ -348,6 +348,6 @@ cdef void pn_admit_release(pn_reservation *reservation) noexcept nogil:
 
 cdef void pn_admit_progress(pn_reservation *reservation, const pn_verdict *v, int pos) noexcept nogil:
     if v == NULL or pos < 0:
-        pn_set_error(b"verdict is NULL, or position %lld is negative", pos, 0)
+        pn_set_error(b"verdict is NULL, or position %d is negative", pos)
         return
     pn_reservation_touched(reservation, pn_cost_need(&v.cost, pos))

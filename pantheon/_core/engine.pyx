@@ -12,7 +12,7 @@ from libc.string cimport memcmp, strdup
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_load
 from pantheon._core.base.pool cimport fw_pool_get
-from pantheon._core.base.report cimport pn_set_error, pn_set_error_text
+from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.files.bounded_json cimport json_file
 from pantheon._core.files.cursor cimport byte_cursor, cursor_string
 from pantheon._core.files.gguf cimport gguf_close, gguf_find, gguf_get_int, gguf_get_str, gguf_open
@@ -81,7 +81,7 @@ cdef int pn_abi_version() noexcept nogil:
 cdef bint given(const void *argument, const char *name) noexcept nogil:
     """Whether a pointer is there; else the error says which is not."""
     if argument == NULL:
-        pn_set_error_text(b"%s is NULL", name)
+        pn_set_error(b"%s is NULL", name)
     return argument != NULL
 
 
@@ -302,8 +302,8 @@ cdef int pn_model_free(pn_model *model) noexcept:
     if model == NULL:
         return 0
     if model.weights != NULL and pn_count(&(<pn_arch_weights *>model.weights).n_states) > 0:
-        pn_set_error(b"%lld states of the model were not freed: it stays",
-                     pn_count(&(<pn_arch_weights *>model.weights).n_states), 0)
+        pn_set_error(b"%d states of the model were not freed: it stays",
+                     pn_count(&(<pn_arch_weights *>model.weights).n_states))
         return -1
     if model.weights != NULL:
         f = (<pn_arch_weights *>model.weights).gguf
@@ -324,7 +324,7 @@ cdef int pn_model_set_threads(pn_model *model, int n_threads) noexcept nogil:
     if not given(model, b"model"):
         return -1
     if not 1 <= n_threads <= MAX_THREADS:
-        pn_set_error(b"threads is %lld, not in 1..%lld", n_threads, MAX_THREADS)
+        pn_set_error(b"threads is %d, not in 1..%d", n_threads, MAX_THREADS)
         return -1
     (<pn_arch_weights *>model.weights).n_threads = n_threads if model.pool != NULL else 1
     return 0
@@ -337,7 +337,7 @@ cdef const char *pn_arch_name(const pn_model *model) noexcept nogil:
 cdef pn_forward_fn pn_get_forward_fn(pn_arch arch) noexcept nogil:
     cdef const pn_arch_ops *ops = ops_numbered(<int>arch)
     if ops == NULL:
-        pn_set_error(b"architecture %lld is not in 0..%lld", <int>arch, <int>PN_ARCH_COUNT - 1)
+        pn_set_error(b"architecture %d is not in 0..%d", <int>arch, <int>PN_ARCH_COUNT - 1)
         return NULL
     return ops.forward
 
@@ -379,7 +379,7 @@ cdef int pn_state_set_reach(pn_state *state, int reach) noexcept nogil:
     if not given(state, b"state"):
         return -1
     if reach < 0:
-        pn_set_error(b"reach is %lld, not 0 or a number of positions", reach, 0)
+        pn_set_error(b"reach is %d, not 0 or a number of positions", reach)
         return -1
     ops = ops_of_state(state)
     stretched = ops.state_stretched(state) if ops.state_stretched != NULL else NULL
@@ -387,7 +387,7 @@ cdef int pn_state_set_reach(pn_state *state, int reach) noexcept nogil:
         return 0
     beyond = (reach if reach > 0 else pn_state_n_ctx(state)) > state.config.rope_orig_ctx
     if state.pos > 0 and beyond != stretched[0]:
-        pn_set_error(b"reach %lld has another rotation than the %lld positions of the state: reset it first", reach,
+        pn_set_error(b"reach %d has another rotation than the %d positions of the state: reset it first", reach,
                      state.pos)
         return -1
     stretched[0] = beyond
@@ -423,7 +423,7 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
     if not given(state, b"state"):
         return -1
     if not 0 <= pos <= state.pos:
-        pn_set_error(b"cannot truncate to position %lld: the state holds %lld", pos, state.pos)
+        pn_set_error(b"cannot truncate to position %d: the state holds %d", pos, state.pos)
         return -1
     return ops_of_state(state).state_truncate(state, pos)
 
@@ -456,7 +456,7 @@ cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexce
     if not given(snapshot, b"snapshot"):
         return -1
     if not 0 <= pos <= state.pos:
-        pn_set_error(b"cannot restore position %lld: the state holds %lld", pos, state.pos)
+        pn_set_error(b"cannot restore position %d: the state holds %d", pos, state.pos)
         return -1
     return ops.state_restore(state, snapshot, pos)
 
@@ -481,7 +481,7 @@ cdef int pn_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *st
             and given(logits_out, b"logits_out")):
         return -1
     if n < 1:
-        pn_set_error(b"%lld tokens: there must be at least 1", n, 0)
+        pn_set_error(b"%d tokens: there must be at least 1", n)
         return -1
     return ops_of(model).prefill(model, tokens, n, state, logits_out, all)
 
@@ -493,12 +493,12 @@ cdef int pn_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **st
             and given(logits_out, b"logits_out")):
         return -1
     if n < 1:
-        pn_set_error(b"%lld sequences: there must be at least 1", n, 0)
+        pn_set_error(b"%d sequences: there must be at least 1", n)
         return -1
     for i in range(n):
         for j in range(i):
             if states[i] == states[j]:
-                pn_set_error(b"states %lld and %lld are the same: a state takes one token of a batch", j, i)
+                pn_set_error(b"states %d and %d are the same: a state takes one token of a batch", j, i)
                 return -1
     return ops_of(model).forward_batch(model, tokens, states, n, logits_out)
 
@@ -512,5 +512,5 @@ cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state)
 cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil:
     if not (given(model, b"model") and given(state, b"state") and given(logits_out, b"logits_out")):
         return -1
-    pn_set_error(b"this model has no steps to poll: use forward", 0, 0)
+    pn_set_error(b"this model has no steps to poll: use forward")
     return -1

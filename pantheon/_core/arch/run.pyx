@@ -24,23 +24,22 @@ cdef int run_pass(const pn_run_ops *ops, const pn_model *model, const pn_run_siz
 cdef int run_check(const pn_run_ops *ops, const pn_model *model, uint32_t token, const pn_state *state,
                    int n) noexcept nogil:
     if state == NULL:
-        pn_set_error(b"state is NULL", 0, 0)
+        pn_set_error(b"state is NULL")
         return -1
     if state.config != &model.config:
-        pn_set_error(b"the state belongs to another model", 0, 0)
+        pn_set_error(b"the state belongs to another model")
         return -1
     if not 0 <= state.pos <= ops.n_ctx(state):
-        pn_set_error(b"position %lld of the state is not in 0..%lld", state.pos, ops.n_ctx(state))
+        pn_set_error(b"position %d of the state is not in 0..%d", state.pos, ops.n_ctx(state))
         return -1
     if token >= <uint32_t>model.config.n_vocab:
-        pn_set_error(b"token %lld is not below n_vocab %lld", token, model.config.n_vocab)
+        pn_set_error(b"token %u is not below n_vocab %d", token, model.config.n_vocab)
         return -1
     if n > ops.n_ctx(state) - state.pos:
-        pn_set_error(b"%lld more positions do not fit: n_ctx is %lld", n, ops.n_ctx(state))
+        pn_set_error(b"%d more positions do not fit: n_ctx is %d", n, ops.n_ctx(state))
         return -1
     if ops.broken != NULL and ops.broken(state):
-        pn_set_error(b"a call was interrupted and left the state between positions: reset it or restore a checkpoint",
-                     0, 0)
+        pn_set_error(b"a call was interrupted and left the state between positions: reset it or restore a checkpoint")
         return -1
     return 0
 
@@ -54,7 +53,7 @@ cdef int run_check_files(const pn_model *model) noexcept nogil:
         m = pn_mappings_cut(w.safetensors.maps, w.safetensors.n_maps)
     if m == NULL:
         return 0
-    pn_set_file_error(m.path, b"the file was cut short after it was opened with %lld bytes", m.size, 0)
+    pn_set_file_error(m.path, b"the file was cut short after it was opened with %zu bytes", m.size)
     return -1
 
 
@@ -72,7 +71,7 @@ cdef pn_run run_of(pn_model *model, const uint32_t *tokens, int n_tok, int first
 cdef int run_execute(const pn_run_ops *ops, void *job, pn_run *run) noexcept nogil:
     fw_pool_run(run.model.pool, ops.task, job, (<const pn_arch_weights *>run.model.weights).n_threads)
     if run.stop:
-        pn_set_error(b"interrupted", 0, 0)
+        pn_set_error(b"interrupted")
         return -1
     return 0
 
@@ -151,7 +150,7 @@ cdef void *run_memory(void **memory, size_t *bytes, size_t need, int n_tok) noex
     bytes[0] = need
     if memory[0] == NULL:
         bytes[0] = 0
-        pn_set_no_memory(b"no memory for the %lld bytes of %lld tokens of work buffers", need, n_tok)
+        pn_set_no_memory(b"no memory for the %zu bytes of %d tokens of work buffers", need, n_tok)
     return memory[0]
 
 

@@ -70,7 +70,7 @@ cdef int pn_arena_begin(pn_arena *arena, size_t size) noexcept nogil:
     cdef arena_body *a = <arena_body *>arena
     pn_arena_reset(arena)
     if size > a.size and resize(a, size) != 0:
-        pn_set_no_memory(b"no memory for an arena of %lld bytes", size, 0)
+        pn_set_no_memory(b"no memory for an arena of %zu bytes", size)
         return -1
     return 0
 

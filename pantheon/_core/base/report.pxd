@@ -1,6 +1,7 @@
 # What the engine has to say without the GIL: the last error, log lines, and whether the caller wants to stop.
-from libc.stdint cimport int64_t
-
+#
+# pn_set_error and the others below it take a format and its values as printf does, and the compiler checks them
+# against each other. They are inline, so that an extension module without errors has none of it.
 ctypedef void (*pn_log_fn)(int level, const char *text) noexcept nogil
 ctypedef bint (*pn_interrupt_fn)(void *arg) noexcept nogil
 
@@ -19,22 +20,66 @@ cdef enum:                               # the numbers of Python's logging
     PN_LOG_WARNING = 30
     PN_LOG_ERROR = 40
 
+cdef extern from * nogil:
+    """
+    #include <stdarg.h>
+    #ifdef __GNUC__
+    #define PN_PRINTF(i) __attribute__((format(printf, i, i + 1), unused))
+    static void pn_set_error(const char *, ...) PN_PRINTF(1);
+    static void pn_set_no_memory(const char *, ...) PN_PRINTF(1);
+    static void pn_set_file_error(const char *, const char *, ...) PN_PRINTF(2);
+    static void pn_log(int, const char *, ...) PN_PRINTF(2);
+    #endif
+    """
+    ctypedef struct va_list:
+        pass
+    void va_start(va_list values, const void *last)
+    void va_end(va_list values)
+
 # nogil. Text of this thread's last failed call, never NULL; valid until the thread's next failure.
 cdef const char *pn_last_error() noexcept nogil
-# nogil. format may hold up to two %lld, for a and b; the text is cut at 511 bytes.
-cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil
-# nogil. The same; format holds one %s, for text.
-cdef void pn_set_error_text(const char *format, const char *text) noexcept nogil
-# nogil. The same for an allocation that failed.
-cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil
-# nogil. The same for a file of the model; the text begins with its path.
-cdef void pn_set_file_error(const char *path, const char *format, int64_t a, int64_t b) noexcept nogil
 cdef pn_error_kind pn_last_error_kind() noexcept nogil
+# nogil. What the functions below do with their values. path: the file at fault, which the text begins with, or NULL.
+# The text is cut at 511 bytes.
+cdef void pn_report_error(pn_error_kind kind, const char *path, const char *format, va_list values) noexcept nogil
+cdef void pn_report_line(int level, const char *format, va_list values) noexcept nogil
+
 # nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept. No lock of
 # the engine is held then but, during a run, the thread pool's.
 cdef void pn_set_log(pn_log_fn callback) noexcept nogil
-cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil
 # nogil. From now on long calls of this thread ask `now` between layers, NULL: nobody. It is borrowed until the next
 # pn_set_interrupt; returns what was set before, so that calls can nest.
 cdef const pn_interrupt *pn_set_interrupt(const pn_interrupt *now) noexcept nogil
 cdef bint pn_interrupted() noexcept nogil
+
+
+cdef inline void pn_set_error "pn_set_error"(const char *format, ...) noexcept nogil:
+    """The text of a failed call."""
+    cdef va_list values
+    va_start(values, format)
+    pn_report_error(PN_ERROR_RUN, NULL, format, values)
+    va_end(values)
+
+
+cdef inline void pn_set_no_memory "pn_set_no_memory"(const char *format, ...) noexcept nogil:
+    """The same for an allocation that failed."""
+    cdef va_list values
+    va_start(values, format)
+    pn_report_error(PN_ERROR_MEMORY, NULL, format, values)
+    va_end(values)
+
+
+cdef inline void pn_set_file_error "pn_set_file_error"(const char *path, const char *format, ...) noexcept nogil:
+    """The same for a file of the model."""
+    cdef va_list values
+    va_start(values, format)
+    pn_report_error(PN_ERROR_FILE, path, format, values)
+    va_end(values)
+
+
+cdef inline void pn_log "pn_log"(int level, const char *format, ...) noexcept nogil:
+    """A log line."""
+    cdef va_list values
+    va_start(values, format)
+    pn_report_line(level, format, values)
+    va_end(values)

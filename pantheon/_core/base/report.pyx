@@ -1,7 +1,9 @@
 """What the engine has to say without the GIL (see report.pxd for the contract)."""
-from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
+from libc.string cimport strcpy
 
+cdef extern from "<stdio.h>" nogil:
+    int vsnprintf(char *text, size_t size, const char *format, va_list values)
 cdef extern from *:
     """
     typedef void (*pn_log_callback_fn)(int, const char *);
@@ -20,29 +22,15 @@ cdef const char *pn_last_error() noexcept nogil:
     return pn_error_text
 
 
-cdef void pn_set_error(const char *format, int64_t a, int64_t b) noexcept nogil:
+cdef void pn_report_error(pn_error_kind kind, const char *path, const char *format, va_list values) noexcept nogil:
     global pn_error_kind_now
-    pn_error_kind_now = PN_ERROR_RUN
-    snprintf(pn_error_text, sizeof(pn_error_text), format, <long long>a, <long long>b)
-
-
-cdef void pn_set_error_text(const char *format, const char *text) noexcept nogil:
-    global pn_error_kind_now
-    pn_error_kind_now = PN_ERROR_RUN
-    snprintf(pn_error_text, sizeof(pn_error_text), format, text)
-
-
-cdef void pn_set_no_memory(const char *format, int64_t a, int64_t b) noexcept nogil:
-    global pn_error_kind_now
-    pn_set_error(format, a, b)
-    pn_error_kind_now = PN_ERROR_MEMORY
-
-
-cdef void pn_set_file_error(const char *path, const char *format, int64_t a, int64_t b) noexcept nogil:
-    global pn_error_kind_now
-    cdef int n = min(snprintf(pn_error_text, sizeof(pn_error_text), b"%.300s: ", path), 302)
-    snprintf(pn_error_text + n, sizeof(pn_error_text) - n, format, <long long>a, <long long>b)
-    pn_error_kind_now = PN_ERROR_FILE
+    cdef char text[512]                  # a value may be the last error's own text
+    cdef int n = 0
+    if path != NULL:
+        n = min(snprintf(text, sizeof(text), b"%.300s: ", path), 302)
+    vsnprintf(text + n, sizeof(text) - n, format, values)
+    strcpy(pn_error_text, text)
+    pn_error_kind_now = kind
 
 
 cdef pn_error_kind pn_last_error_kind() noexcept nogil:
@@ -54,11 +42,11 @@ cdef void pn_set_log(pn_log_fn callback) noexcept nogil:
     pn_log_callback = callback
 
 
-cdef void pn_log(int level, const char *format, int64_t a, int64_t b) noexcept nogil:
+cdef void pn_report_line(int level, const char *format, va_list values) noexcept nogil:
     cdef pn_log_fn callback = pn_log_callback
     cdef char text[512]
     if callback != NULL:
-        snprintf(text, sizeof(text), format, <long long>a, <long long>b)
+        vsnprintf(text, sizeof(text), format, values)
         callback(level, text)
 
 

@@ -59,8 +59,8 @@ cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type ty
         raise MemoryError("no memory for a KV cache")
     kv.type = kvcache_type(c, type)
     if type != PN_KV_DEFAULT and kv.type != type:
-        pn_log(PN_LOG_WARNING, b"KV cache: head_dim %lld is no multiple of 32, f16 is used instead of a quantised type",
-               c.head_dim, 0)
+        pn_log(PN_LOG_WARNING, b"KV cache: head_dim %d is no multiple of 32, f16 is used instead of a quantised type",
+               c.head_dim)
     kv.ops = ops_of(kv.type)
     kv.n_layer = c.n_layer
     kv.n_kv_head = c.n_kv_head

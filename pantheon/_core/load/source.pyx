@@ -241,6 +241,6 @@ cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blo
         raise ValueError(f"{path}: tensor {name_shown(name)} of shape {shape_text(t)} is in the file, but not in the "
                          f"model; {expected_text(name, expected, n_layer)}")
     if n_unused:
-        pn_log(PN_LOG_WARNING, b"%lld biases or norms of the file stay unused: its config.json says that the model has "
-               b"none", n_unused, 0)
+        pn_log(PN_LOG_WARNING, b"%d biases or norms of the file stay unused: its config.json says that the model has "
+               b"none", n_unused)
     return 0

@@ -24,7 +24,7 @@ cdef pn_admit_code pn_admit_request(const pn_mem_state *st, const pn_cost *cost,
     if fit_tokens != NULL:
         fit_tokens[0] = 0
     if st == NULL or cost == NULL or fit_tokens == NULL:
-        pn_set_error(b"state, cost or fit_tokens is NULL", 0, 0)
+        pn_set_error(b"state, cost or fit_tokens is NULL")
         return PN_ADMIT_REJECT
     c = cost[0]
     if 0 < max_window < c.window:

@@ -25,7 +25,7 @@ cdef uint64_t pn_cost_kv(const pn_cost *c, int n) noexcept nogil:
     cdef uint64_t bytes
     cdef int i
     if c == NULL:
-        pn_set_error(b"cost is NULL", 0, 0)
+        pn_set_error(b"cost is NULL")
         return 0
     bytes = allocated(c, n)
     if c.n_ctx == 0 or n <= 0:
@@ -37,7 +37,7 @@ cdef uint64_t pn_cost_kv(const pn_cost *c, int n) noexcept nogil:
 
 cdef uint64_t pn_cost_total(const pn_cost *c, int n) noexcept nogil:
     if c == NULL:
-        pn_set_error(b"cost is NULL", 0, 0)
+        pn_set_error(b"cost is NULL")
         return 0
     return (pn_cost_kv(c, n) + c.state_bytes + c.scratch_bytes + c.logits_bytes
             + c.checkpoint_bytes * <uint64_t>max(c.n_checkpoints, 0))
@@ -46,7 +46,7 @@ cdef uint64_t pn_cost_total(const pn_cost *c, int n) noexcept nogil:
 cdef uint64_t pn_cost_need(const pn_cost *c, int n) noexcept nogil:
     cdef uint64_t held, total
     if c == NULL:
-        pn_set_error(b"cost is NULL", 0, 0)
+        pn_set_error(b"cost is NULL")
         return 0
     held = c.held_bytes + min(c.scratch_held, c.scratch_bytes)
     total = pn_cost_total(c, n)
@@ -55,7 +55,7 @@ cdef uint64_t pn_cost_need(const pn_cost *c, int n) noexcept nogil:
 
 cdef uint64_t pn_cost_die(const pn_cost *c, int die, int n) noexcept nogil:
     if c == NULL or not 0 <= die < PN_MODEL_MAX_DIES:
-        pn_set_error(b"cost is NULL, or die %lld is not in 0..15", die, 0)
+        pn_set_error(b"cost is NULL, or die %d is not in 0..15", die)
         return 0
     return c.die_state_bytes[die] + c.die_token_bytes[die] * <uint64_t>max(n, 0)
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport getenv, strtol, strtoull
 from libc.string cimport strchr, strcmp, strlen, strspn
 
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error_text
+from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error
 from pantheon._core.types cimport PN_QWEN35MOE_MAX_SEQ_CAP
 
 cdef extern from *:
@@ -51,11 +51,11 @@ cdef int environment_max_seq() noexcept nogil:
 cdef void environment_warn() noexcept nogil:
     cdef const char *text = getenv("QWEN35_MAX_SEQ")
     if text != NULL and text[0] != 0 and number(text) == 0 and pn_warn_anew(WARNED_MAX_SEQ, text):
-        pn_log(PN_LOG_WARNING, b"QWEN35_MAX_SEQ is not a positive number: %lld is used", MAX_SEQ_UNSET, 0)
+        pn_log(PN_LOG_WARNING, b"QWEN35_MAX_SEQ is not a positive number: %d is used", MAX_SEQ_UNSET)
     text = getenv("QWEN35_KV_Q4")
     if text != NULL and text[0] != 0 and strcmp(text, "0") != 0 and strcmp(text, "1") != 0 \
             and pn_warn_anew(WARNED_KV_Q4, text):
-        pn_log(PN_LOG_WARNING, b"QWEN35_KV_Q4 is neither 0 nor 1: 1 is used", 0, 0)
+        pn_log(PN_LOG_WARNING, b"QWEN35_KV_Q4 is neither 0 nor 1: 1 is used")
 
 
 cdef int environment_memory_limit(uint64_t *bytes) noexcept nogil:
@@ -78,8 +78,7 @@ cdef int environment_memory_limit(uint64_t *bytes) noexcept nogil:
     if 1 <= n <= 19:                     # as many as fit into 64 bits
         value = strtoull(digits, NULL, 10)
     if value < 1 or value > (<uint64_t>1 << LIMIT_BITS) >> shift or strspn(suffix, " \t") != strlen(suffix):
-        pn_set_error_text(b"PANTHEON_MEMORY_LIMIT is '%s', not in 1..4611686018427387904 bytes (suffixes K, M, G, T)",
-                          text)
+        pn_set_error(b"PANTHEON_MEMORY_LIMIT is '%s', not in 1..4611686018427387904 bytes (suffixes K, M, G, T)", text)
         return -1
     bytes[0] = value << shift
     return 0

@@ -110,7 +110,7 @@ cdef void pn_ladder_plan_from_state(const pn_mem_state *st, pn_ladder_plan *plan
     if plan != NULL:
         memset(plan, 0, sizeof(pn_ladder_plan))
     if st == NULL or plan == NULL:
-        pn_set_error(b"state or plan is NULL", 0, 0)
+        pn_set_error(b"state or plan is NULL")
         return
     level = <int>min(st.level, <uint64_t>PN_MEM_CRITICAL)
     plan.level = <pn_mem_level>level

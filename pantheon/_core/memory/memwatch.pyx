@@ -9,7 +9,7 @@ USE_THREADS: whoever decides samples.
 """
 import os
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strncpy
 
@@ -177,7 +177,7 @@ cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
     global memory_limit
     cdef uint64_t limit
     if not 1 <= interval_ms <= 60000:
-        pn_set_error(b"interval_ms is %lld, not in 1..60000", interval_ms, 0)
+        pn_set_error(b"interval_ms is %d, not in 1..60000", interval_ms)
         return -1
     if not pn_memwatch_running():
         if environment_memory_limit(&limit) != 0:
@@ -189,7 +189,7 @@ cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
             publish()
         pn_sampler_unlock(&sampler)
     if pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT) != 0:
-        pn_set_error(b"the system gives no thread: memory is looked at when somebody decides", 0, 0)
+        pn_set_error(b"the system gives no thread: memory is looked at when somebody decides")
         return -1
     return 0
 
@@ -197,7 +197,7 @@ cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
 cdef int pn_memwatch_set_limit(uint64_t bytes) noexcept nogil:
     global memory_limit, limit_was_set
     if bytes > <uint64_t>1 << MOST_LIMIT_BITS:
-        pn_set_error(b"the memory limit is not in 0..%lld bytes", <int64_t>1 << MOST_LIMIT_BITS, 0)
+        pn_set_error(b"the memory limit is not in 0..%lld bytes", <long long>1 << MOST_LIMIT_BITS)
         return -1
     pn_sampler_lock(&sampler)
     memory_limit = bytes
@@ -217,7 +217,7 @@ cdef bint pn_memwatch_running() noexcept nogil:
 
 cdef void pn_memwatch_read(pn_mem_state *st) noexcept nogil:
     if st == NULL:
-        pn_set_error(b"state is NULL", 0, 0)
+        pn_set_error(b"state is NULL")
         return
     pn_seqlock_read(&published, <uint64_t *>st, sizeof(pn_mem_state) // sizeof(uint64_t))
 

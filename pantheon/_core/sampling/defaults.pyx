@@ -9,7 +9,7 @@ from pantheon._core.types cimport pn_sampling_params
 cdef int pn_sampling_reset(pn_sampling_params *params) noexcept nogil:
     cdef uint64_t counter
     if params == NULL:
-        pn_set_error(b"params is NULL", 0, 0)
+        pn_set_error(b"params is NULL")
         return -1
     counter = params.seed
     pn_rng_fill(params.rng, &counter)
@@ -20,7 +20,7 @@ cdef int pn_sampling_reset(pn_sampling_params *params) noexcept nogil:
 
 cdef int pn_sampling_defaults(pn_sampling_params *params, uint64_t seed) noexcept nogil:
     if params == NULL:
-        pn_set_error(b"params is NULL", 0, 0)
+        pn_set_error(b"params is NULL")
         return -1
     params.temperature = 0.8
     params.top_k = 40

@@ -79,7 +79,7 @@ cdef int pn_apply_dry(pn_scratch *s, float *logits, int n_vocab, const pn_sampli
     pn_window_build(s, recent, n_recent, n)
     limit = repeat_limit(s, params, x, n)
     if limit == BAD_BREAKERS:
-        pn_set_error(b"dry_breakers: not a list of head, length of the tail, tail", 0, 0)
+        pn_set_error(b"dry_breakers: not a list of head, length of the tail, tail")
         return -1
     if limit < allowed:
         return 0

@@ -16,10 +16,10 @@ cdef int pn_apply_bias(pn_scratch *s, float *logits, int n_vocab, const pn_sampl
         id = params.bias[i].token
         bias = params.bias[i].bias
         if id >= <uint32_t> n_vocab:
-            pn_set_error(b"logit_bias: token %lld is outside the vocabulary", id, 0)
+            pn_set_error(b"logit_bias: token %u is outside the vocabulary", id)
             return -1
         if bias != bias:
-            pn_set_error(b"logit_bias: the bias of token %lld is not a number", id, 0)
+            pn_set_error(b"logit_bias: the bias of token %u is not a number", id)
             return -1
         pn_touch(s, logits, id)
         if logits[id] == -INFINITY or logits[id] != logits[id]:

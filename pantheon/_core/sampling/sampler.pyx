@@ -38,20 +38,20 @@ cdef int check(const float *logits, int n_vocab, const pn_sampling_params *param
                int n_recent) noexcept nogil:
     """0, or -1 for arguments that are none."""
     if logits == NULL or params == NULL:
-        pn_set_error(b"logits or params is NULL", 0, 0)
+        pn_set_error(b"logits or params is NULL")
         return -1
     if n_vocab < 1 or n_recent < 0:
-        pn_set_error(b"n_vocab is %lld and n_recent %lld: not in 1..2147483647 and 0..2147483647", n_vocab, n_recent)
+        pn_set_error(b"n_vocab is %d and n_recent %d: not in 1..2147483647 and 0..2147483647", n_vocab, n_recent)
         return -1
     if params.n_bias < 0 or params.n_dry_breaker_ids < 0:
-        pn_set_error(b"%lld biases and %lld breaker ids: not in 0..2147483647", params.n_bias, params.n_dry_breaker_ids)
+        pn_set_error(b"%d biases and %d breaker ids: not in 0..2147483647", params.n_bias, params.n_dry_breaker_ids)
         return -1
     if (recent == NULL and n_recent > 0 or params.bias == NULL and params.n_bias > 0
             or params.dry_breaker_ids == NULL and params.n_dry_breaker_ids > 0):
-        pn_set_error(b"recent_tokens, bias or dry_breaker_ids is NULL where its length is not 0", 0, 0)
+        pn_set_error(b"recent_tokens, bias or dry_breaker_ids is NULL where its length is not 0")
         return -1
     if not 0 <= params.mirostat <= 2:
-        pn_set_error(b"mirostat is %lld, not in 0..2", params.mirostat, 0)
+        pn_set_error(b"mirostat is %d, not in 0..2", params.mirostat)
         return -1
     return 0
 
@@ -82,13 +82,13 @@ cdef int change_logits(pn_scratch *s, float *logits, int n_vocab, int n, const p
             return -1
     i = pn_cand_scan(s, logits, n, max)
     if i >= 0:
-        pn_set_error(b"the logit of token %lld is not a number", i, 0)
+        pn_set_error(b"the logit of token %d is not a number", i)
         return -1
     if max[0] == -INFINITY:              # penalties alone may not end a generation: fall back to what they acted on
         pn_undo_penalties(s, logits, n, params)
         pn_cand_scan(s, logits, n, max)
         if max[0] == -INFINITY:
-            pn_set_error(b"no token can be drawn: the logits of all are -inf", 0, 0)
+            pn_set_error(b"no token can be drawn: the logits of all are -inf")
             return -1
         pn_cand_only(s, pn_cand_argmax(s, logits, n, max[0]), 0)
     elif max[0] == INFINITY or is_greedy(params):        # +inf: a probability cannot be had from it

@@ -125,10 +125,10 @@ cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) no
     cdef pn_scratch *s = own()
     cdef bint ok = True
     if s == NULL:
-        pn_set_no_memory(b"no memory for the sampler's scratch", 0, 0)
+        pn_set_no_memory(b"no memory for the sampler's scratch")
         return NULL
     if n_vocab > MAX_VOCAB or n_window > MAX_WINDOW or n_touched > 2 * MAX_WINDOW + MAX_VOCAB:
-        pn_set_error(b"the vocabulary or the window of recent tokens is too large to sample from", 0, 0)
+        pn_set_error(b"the vocabulary or the window of recent tokens is too large to sample from")
         return NULL
     if n_vocab > s.cap:
         ok = grow_candidates(s, n_vocab)
@@ -141,7 +141,7 @@ cdef pn_scratch *pn_scratch_get(int n_vocab, int n_window, int64_t n_touched) no
         ok = s.touched != NULL
     recount(s)
     if not ok:
-        pn_set_no_memory(b"no memory for the sampler's scratch", 0, 0)
+        pn_set_no_memory(b"no memory for the sampler's scratch")
         return NULL
     s.n = s.n_touched = s.n_slots = 0
     s.order = PN_ORDER_ID

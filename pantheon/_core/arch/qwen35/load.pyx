@@ -257,7 +257,7 @@ cdef int qwen35moe_load_tensors(pn_qwen35moe_model *w, const pn_config *c, const
         try:
             load_mtp(w, &w.mtp[w.n_mtp], i, c, f, path)
         except ValueError:
-            pn_log(PN_LOG_INFO, b"block %lld, which drafts tokens, is not whole and stays unused", i, 0)
+            pn_log(PN_LOG_INFO, b"block %d, which drafts tokens, is not whole and stays unused", i)
             continue
         w.n_mtp += 1
     return 0

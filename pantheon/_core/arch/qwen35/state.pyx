@@ -68,7 +68,7 @@ cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type)
         raise MemoryError("no memory for a state")
     state.kv_cache = s
     if chosen_n_ctx(model, n_ctx) < n_ctx:
-        pn_log(PN_LOG_WARNING, b"n_ctx %lld is clamped to %lld by QWEN35_MAX_SEQ", n_ctx, chosen_n_ctx(model, n_ctx))
+        pn_log(PN_LOG_WARNING, b"n_ctx %d is clamped to %d by QWEN35_MAX_SEQ", n_ctx, chosen_n_ctx(model, n_ctx))
     s.nbytes = own_bytes(model)
     s.memory = calloc(1, s.nbytes - sizeof(pn_qwen35moe_state))
     if s.memory == NULL:
@@ -106,8 +106,8 @@ cdef void state_free(pn_state *state) noexcept nogil:
 cdef int state_truncate(pn_state *state, int pos) noexcept nogil:
     if pos == state.pos and not of(state).broken:
         return 0
-    pn_set_error(b"cannot truncate to position %lld: recurrent state cannot be truncated; "
-                 b"use a checkpoint or reset the state", pos, 0)
+    pn_set_error(b"cannot truncate to position %d: recurrent state cannot be truncated; "
+                 b"use a checkpoint or reset the state", pos)
     return -1
 
 
@@ -117,7 +117,7 @@ cdef size_t state_snapshot_bytes(const pn_state *state) noexcept nogil:
 
 cdef int state_snapshot(const pn_state *state, void *out) noexcept nogil:
     if of(state).broken:
-        pn_set_error(b"the state was interrupted inside a chunk: reset it or restore a checkpoint", 0, 0)
+        pn_set_error(b"the state was interrupted inside a chunk: reset it or restore a checkpoint")
         return -1
     memcpy(out, of(state).recurrent.conv, of(state).recurrent_bytes)
     return 0

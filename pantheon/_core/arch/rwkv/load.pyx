@@ -202,7 +202,7 @@ cdef int load_weights(pn_rwkvx_model *w, pn_config *c, RwkvTensors f) except -1:
     w.interval = n_layer // max(n_attn, 1)
     w.n_blocks = w.interval * max(n_attn, 1)
     if w.n_blocks < n_layer:
-        pn_log(PN_LOG_WARNING, b"the last %lld RWKV blocks are never run: they are no multiple of the %lld attention "
+        pn_log(PN_LOG_WARNING, b"the last %d RWKV blocks are never run: they are no multiple of the %d attention "
                b"blocks", n_layer - w.n_blocks, n_attn)
     w.embd = f.matrix("emb.weight", c.n_vocab, c.n_embd, False)
     w.ln0_w = f.vector("blocks.0.ln0.weight", c.n_embd)

@@ -98,7 +98,7 @@ cdef int rx_state_truncate(pn_state *state, int pos) noexcept nogil:
         return 0
     if pos == state.pos and not st.broken:
         return 0
-    pn_set_error(b"a recurrent state cannot go back to position %lld from %lld: restore a checkpoint, or reset", pos,
+    pn_set_error(b"a recurrent state cannot go back to position %d from %d: restore a checkpoint, or reset", pos,
                  state.pos)
     return -1
 
@@ -159,8 +159,7 @@ cdef int rx_snapshot(const pn_state *state, void *out) noexcept nogil:
     cdef int64_t kept = st.kept
     cdef int rows = copied_rows(st, st.kept)
     if st.broken:
-        pn_set_error(b"a call was interrupted and left the state between positions: reset it or restore a checkpoint",
-                     0, 0)
+        pn_set_error(b"a call was interrupted and left the state between positions: reset it or restore a checkpoint")
         return -1
     memcpy(p, &kept, sizeof(kept))
     p += sizeof(kept)

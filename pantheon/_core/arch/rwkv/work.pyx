@@ -221,7 +221,7 @@ cdef void *rx_prompt_new(rx_prompt *p, float **x, float **v_first, const rx_stat
     cdef size_t need = layout_prompt(p, x, v_first, NULL, st, c, n, selects) + 64
     cdef void *memory = calloc(1, need)
     if memory == NULL:
-        pn_set_no_memory(b"no memory for the %lld bytes of a prompt of %lld tokens", need, n)
+        pn_set_no_memory(b"no memory for the %zu bytes of a prompt of %d tokens", need, n)
         return NULL
     layout_prompt(p, x, v_first, <uint8_t *>aligned(<size_t>memory), st, c, n, selects)
     return memory
