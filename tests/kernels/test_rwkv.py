@@ -42,13 +42,13 @@ def test_elementwise_at_the_edges(level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_shift(level):
+def test_lerp(level):
     rng = np.random.default_rng(2)
     for n in LENGTHS:
-        x, before, mix = (rng.standard_normal(n).astype(np.float32) for _ in range(3))
-        got = probe.shift(level, x, before, mix)
-        np.testing.assert_allclose(got, x + (before.astype(np.float64) - x) * mix, rtol=1e-6, atol=1e-6)
-        assert same_bits(got, probe.shift("ref", x, before, mix))
+        a, b, t = (rng.standard_normal(n).astype(np.float32) for _ in range(3))
+        got = probe.lerp(level, a, b, t)
+        np.testing.assert_allclose(got, a + (b.astype(np.float64) - a) * t, rtol=1e-6, atol=1e-6)
+        assert same_bits(got, probe.lerp("ref", a, b, t))
 
 
 def head_in_float64(p, state):

@@ -167,11 +167,11 @@ typedef struct pn_kernels {
      * groups of PN_DELTA_COLUMNS columns, the last one of what is left, each with its rows one after the other. */
     void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate, int dk,
                        int dv, float *o);
-    /* RWKV: y = x + (before - x) * mix; y = tanh(x); y = sigmoid(x); x = max(x, 0)^2. x and y may be the same. */
-    void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y);
-    void (*rwkv_tanh)(const float *x, int n, float *y);
-    void (*rwkv_sigmoid)(const float *x, int n, float *y);
-    void (*rwkv_relu_sqr)(float *x, int n);
+    /* y = a + (b - a) * t;   y = tanh(x);   y = sigmoid(x);   x = max(x, 0)^2. Input and output may be the same. */
+    void (*lerp)(const float *a, const float *b, const float *t, int n, float *y);
+    void (*tanh)(const float *x, int n, float *y);
+    void (*sigmoid)(const float *x, int n, float *y);
+    void (*relu_sqr)(float *x, int n);
     void (*rwkv7_head)(const pn_rwkv7_step *step);
     /* sum over j of (v[j] - sum_i state[j][i] * k[i])^2: how badly the state restores one token's values */
     float (*rwkv7_loss)(const float *state, const float *k, const float *v);

@@ -122,10 +122,10 @@ cdef extern from "kernels.h" nogil:
                             float *rate) noexcept nogil
         void (*delta_step)(float *state, const float *q, const float *k, const float *v, float decay, float rate,
                            int dk, int dv, float *o) noexcept nogil
-        void (*rwkv_shift)(const float *x, const float *before, const float *mix, int n, float *y) noexcept nogil
-        void (*rwkv_tanh)(const float *x, int n, float *y) noexcept nogil
-        void (*rwkv_sigmoid)(const float *x, int n, float *y) noexcept nogil
-        void (*rwkv_relu_sqr)(float *x, int n) noexcept nogil
+        void (*lerp)(const float *a, const float *b, const float *t, int n, float *y) noexcept nogil
+        void (*tanh)(const float *x, int n, float *y) noexcept nogil
+        void (*sigmoid)(const float *x, int n, float *y) noexcept nogil
+        void (*relu_sqr)(float *x, int n) noexcept nogil
         void (*rwkv7_head)(const pn_rwkv7_step *step) noexcept nogil
         float (*rwkv7_loss)(const float *state, const float *k, const float *v) noexcept nogil
         pn_type_ops group8

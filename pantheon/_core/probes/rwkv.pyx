@@ -20,20 +20,20 @@ def elementwise(str level, str name, const float[::1] x):
     if n == 0:
         return np.asarray(y)
     if name == "tanh":
-        k.rwkv_tanh(&x[0], n, &y[0])
+        k.tanh(&x[0], n, &y[0])
     elif name == "sigmoid":
-        k.rwkv_sigmoid(&x[0], n, &y[0])
+        k.sigmoid(&x[0], n, &y[0])
     else:
-        k.rwkv_relu_sqr(&y[0], n)
+        k.relu_sqr(&y[0], n)
     return np.asarray(y)
 
 
-def shift(str level, const float[::1] x, const float[::1] before, const float[::1] mix):
-    """x + (before - x) * mix, as a new array."""
-    cdef float[::1] y = np.empty(x.shape[0], np.float32)
-    if before.shape[0] != x.shape[0] or mix.shape[0] != x.shape[0] or x.shape[0] == 0:
+def lerp(str level, const float[::1] a, const float[::1] b, const float[::1] t):
+    """a + (b - a) * t, as a new array."""
+    cdef float[::1] y = np.empty(a.shape[0], np.float32)
+    if b.shape[0] != a.shape[0] or t.shape[0] != a.shape[0] or a.shape[0] == 0:
         raise ValueError("arrays of one length above 0 are needed")
-    pn_kernels_level(level).rwkv_shift(&x[0], &before[0], &mix[0], <int> x.shape[0], &y[0])
+    pn_kernels_level(level).lerp(&a[0], &b[0], &t[0], <int> a.shape[0], &y[0])
     return np.asarray(y)
 
 

@@ -84,8 +84,8 @@ cdef void mixes(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block *bl
     cdef size_t n = job.c.n_embd
     for t in range(v.t0, v.t1):
         for i in range(RX_MIXES):
-            job.w.k.rwkv_shift(v.s.normed + t * n, before(job, v, t, slot), block.mix[i], job.c.n_embd,
-                               v.s.mixed[i] + t * n)
+            job.w.k.lerp(v.s.normed + t * n, before(job, v, t, slot), block.mix[i], job.c.n_embd,
+                         v.s.mixed[i] + t * n)
     for i in range(RX_MIXES):
         input_prepare(team, &v.s.mix[i], &block.down[i], v.t0, v.t1)
 
@@ -122,9 +122,9 @@ cdef void activate(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block 
             x = job.work.lora[i] + <size_t>t * n
             y = v.s.lora[i] + <size_t>t * n
             if i == RX_LORA_W:
-                job.w.k.rwkv_tanh(x, n, y)
+                job.w.k.tanh(x, n, y)
             elif i == RX_LORA_G:
-                job.w.k.rwkv_sigmoid(x, n, y)
+                job.w.k.sigmoid(x, n, y)
             else:
                 memcpy(y, x, n * sizeof(float))
         input_prepare(team, &v.s.low[i], &block.up[i], v.t0, v.t1)
@@ -236,7 +236,7 @@ cdef void rwkv_channel_mix(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv
     if job.shared:
         team_barrier(team)
     for t in range(v.t0, v.t1):
-        job.w.k.rwkv_shift(s.normed + t * n, before(job, v, t, slot), ffn.x_k, job.c.n_embd, s.mixed[0] + t * n)
+        job.w.k.lerp(s.normed + t * n, before(job, v, t, slot), ffn.x_k, job.c.n_embd, s.mixed[0] + t * n)
     input_prepare(team, &s.mix[0], &ffn.key, v.t0, v.t1)
     if job.shared:
         team_barrier(team)
@@ -246,10 +246,10 @@ cdef void rwkv_channel_mix(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv
     if job.shared:
         team_barrier(team)
         for t in range(v.t0, v.t1):
-            job.w.k.rwkv_relu_sqr(work.ff + t * n_ff, job.c.n_ff)
+            job.w.k.relu_sqr(work.ff + t * n_ff, job.c.n_ff)
     else:
         team_range(team, job.c.n_ff, 8, &r0, &r1)    # the rows that this rank computed
-        job.w.k.rwkv_relu_sqr(work.ff + r0, r1 - r0)
+        job.w.k.relu_sqr(work.ff + r0, r1 - r0)
         group_prefetch(team, &ffn.value)
         team_barrier(team)
         if team.rank == 0:

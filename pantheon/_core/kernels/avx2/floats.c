@@ -250,6 +250,32 @@ static int argmax(const float *x, int n)
     return 0;
 }
 
+static void lerp(const float *a, const float *b, const float *t, int n, float *y)
+{
+    FOR_LANES(n, {
+        __m256 v = LOAD(a + i);
+        STORE(y + i, _mm256_fmadd_ps(_mm256_sub_ps(LOAD(b + i), v), LOAD(t + i), v));
+    });
+}
+
+static void vector_tanh(const float *x, int n, float *y)
+{
+    FOR_LANES(n, { STORE(y + i, pn_tanh_avx2(LOAD(x + i))); });
+}
+
+static void sigmoid(const float *x, int n, float *y)
+{
+    FOR_LANES(n, { STORE(y + i, pn_sigmoid_avx2(LOAD(x + i))); });
+}
+
+static void relu_sqr(float *x, int n)
+{
+    FOR_LANES(n, {
+        __m256 v = _mm256_max_ps(_mm256_setzero_ps(), LOAD(x + i));
+        STORE(x + i, _mm256_mul_ps(v, v));
+    });
+}
+
 void pn_avx2_floats(pn_kernels *k)
 {
     k->quantize[PN_ACT_Q32] = quantize_q32;
@@ -265,4 +291,8 @@ void pn_avx2_floats(pn_kernels *k)
     k->rope_neox = rope_neox;
     k->attn_finish = attn_finish;
     k->argmax = argmax;
+    k->lerp = lerp;
+    k->tanh = vector_tanh;
+    k->sigmoid = sigmoid;
+    k->relu_sqr = relu_sqr;
 }

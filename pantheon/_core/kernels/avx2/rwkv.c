@@ -2,38 +2,13 @@
 #include <math.h>
 
 #include "avx2/for_lanes.h"
+#include "exp.h"
 #include "kernels.h"
 #include "rwkv.h"
 
 enum { N = PN_RWKV_HEAD, V = N / PN_LANES };
 
 #define AT(p, g) _mm256_loadu_ps((p) + (g) * PN_LANES)
-
-static void rwkv_shift(const float *x, const float *before, const float *mix, int n, float *y)
-{
-    FOR_LANES(n, {
-        __m256 v = LOAD(x + i);
-        STORE(y + i, _mm256_fmadd_ps(_mm256_sub_ps(LOAD(before + i), v), LOAD(mix + i), v));
-    });
-}
-
-static void rwkv_tanh(const float *x, int n, float *y)
-{
-    FOR_LANES(n, { STORE(y + i, pn_tanh_avx2(LOAD(x + i))); });
-}
-
-static void rwkv_sigmoid(const float *x, int n, float *y)
-{
-    FOR_LANES(n, { STORE(y + i, pn_sigmoid_avx2(LOAD(x + i))); });
-}
-
-static void rwkv_relu_sqr(float *x, int n)
-{
-    FOR_LANES(n, {
-        __m256 v = _mm256_max_ps(_mm256_setzero_ps(), LOAD(x + i));
-        STORE(x + i, _mm256_mul_ps(v, v));
-    });
-}
 
 static inline float dot(const __m256 a[V], const __m256 b[V])
 {
@@ -145,10 +120,6 @@ static float rwkv7_loss(const float *state, const float *k, const float *v)
 
 void pn_avx2_rwkv(pn_kernels *k)
 {
-    k->rwkv_shift = rwkv_shift;
-    k->rwkv_tanh = rwkv_tanh;
-    k->rwkv_sigmoid = rwkv_sigmoid;
-    k->rwkv_relu_sqr = rwkv_relu_sqr;
     k->rwkv7_head = rwkv7_head;
     k->rwkv7_loss = rwkv7_loss;
 }

@@ -181,6 +181,32 @@ static int argmax(const float *x, int n)
     return best;
 }
 
+static void lerp(const float *a, const float *b, const float *t, int n, float *y)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = fmaf(b[i] - a[i], t[i], a[i]);
+}
+
+static void vector_tanh(const float *x, int n, float *y)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = pn_tanh(x[i]);
+}
+
+static void sigmoid(const float *x, int n, float *y)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = pn_sigmoid(x[i]);
+}
+
+static void relu_sqr(float *x, int n)
+{
+    for (int i = 0; i < n; i++) {
+        float v = pn_max(0.0f, x[i]); /* a NaN stays one */
+        x[i] = v * v;
+    }
+}
+
 void pn_ref_floats(pn_kernels *k)
 {
     k->quantize[PN_ACT_F32] = quantize_f32;
@@ -197,4 +223,8 @@ void pn_ref_floats(pn_kernels *k)
     k->rope_neox = rope_neox;
     k->attn_finish = attn_finish;
     k->argmax = argmax;
+    k->lerp = lerp;
+    k->tanh = vector_tanh;
+    k->sigmoid = sigmoid;
+    k->relu_sqr = relu_sqr;
 }

@@ -1,4 +1,4 @@
-/* RWKV-7: one head of one token, and the elementwise steps around the matrices. The definition.
+/* RWKV-7: one head of one token. The definition.
  *
  * A head's state maps 64 keys to 64 values; it is kept as [key][value], so that the recurrence runs over values side by
  * side and over keys in order.
@@ -6,37 +6,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "exp.h"
 #include "kernels.h"
 #include "lanes.h"
 #include "rwkv.h"
 
 enum { N = PN_RWKV_HEAD };
-
-static void rwkv_shift(const float *x, const float *before, const float *mix, int n, float *y)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = fmaf(before[i] - x[i], mix[i], x[i]);
-}
-
-static void rwkv_tanh(const float *x, int n, float *y)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = pn_tanh(x[i]);
-}
-
-static void rwkv_sigmoid(const float *x, int n, float *y)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = pn_sigmoid(x[i]);
-}
-
-static void rwkv_relu_sqr(float *x, int n)
-{
-    for (int i = 0; i < n; i++) {
-        float v = pn_max(0.0f, x[i]); /* a NaN stays one */
-        x[i] = v * v;
-    }
-}
 
 static float dot(const float *a, const float *b)
 {
@@ -115,10 +90,6 @@ static float rwkv7_loss(const float *state, const float *k, const float *v)
 
 void pn_ref_rwkv(pn_kernels *k)
 {
-    k->rwkv_shift = rwkv_shift;
-    k->rwkv_tanh = rwkv_tanh;
-    k->rwkv_sigmoid = rwkv_sigmoid;
-    k->rwkv_relu_sqr = rwkv_relu_sqr;
     k->rwkv7_head = rwkv7_head;
     k->rwkv7_loss = rwkv7_loss;
 }
