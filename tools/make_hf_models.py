@@ -3,8 +3,7 @@
     python -m venv /tmp/tiny && /tmp/tiny/bin/pip install torch==2.13.0 transformers==5.24.0 gguf==0.19.0 .
     /tmp/tiny/bin/python tools/make_hf_models.py [NAME ...]
 
-Models with tokenizers, for the tests of `pantheon convert`, are in tests/fixtures/convert. Both folders have a
-manifest.json, which says what made each model.
+manifest.json beside them says what made each. One folder has a tokenizer, whose vocabulary is that of all of them.
 
 Each folder is what transformers saves: config.json, safetensors, sharded or not, and for one a tokenizer; or, for
 `multimodal`, the way that the published Qwen3.5 files are: stacked experts, the text model inside of another one.
@@ -33,7 +32,8 @@ from transformers import BitNetConfig, LlamaConfig, MistralConfig, Qwen2Config, 
 
 torch._dynamo.config.disable = True
 
-OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
+OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "hf"
+N_TOKENS = 96
 BORDER = 2e-5  # distance to the border between two codes: several times the error of float32
 
 
@@ -64,8 +64,6 @@ class Model:
     changes: dict = field(default_factory=dict)  # of config.json after saving: other spellings of the same
     short: int = 0  # LongRoPE: positions of the short factors
     multimodal: bool = False
-    group: str = "hf"
-    n_tokens: int = 96
 
 
 TINY = {recipe.name: recipe.config for recipe in RECIPES}  # the same models as in GGUF, with other weights
@@ -86,7 +84,7 @@ MODELS = [
     Model("qwen3-moe", TINY["qwen3moe"], 43),
     Model("phi2", TINY["phi2"], 44, torch.float16),
     Model("phi3-longrope", TINY["phi3-longrope"], 45, torch.bfloat16, short=48),
-    Model("qwen35", qwen35_config(tie_word_embeddings=True, num_hidden_layers=5, linear_num_value_heads=4), 46),
+    Model("qwen35", qwen35_config(tie_word_embeddings=True, num_hidden_layers=5), 49),
     Model("qwen35-moe", TINY["qwen35moe"], 47, torch.bfloat16, multimodal=True),
     Model("ternary-llama", LlamaConfig(**_sizes(hidden_size=64, intermediate_size=92)), 35, ternary={}),
     Model("bitnet-offline", BitNetConfig(**_sizes(hidden_size=64, intermediate_size=92, hidden_act="relu2")), 36,
@@ -94,14 +92,11 @@ MODELS = [
     Model("bitnet-online", BitNetConfig(**_sizes(intermediate_size=36, hidden_act="relu2")), 37,
           torch.bfloat16, ternary={"linear_class": "autobitlinear", "quantization_mode": "online"}),
 ]
-CONVERTED = ("mixtral", "qwen2moe", "qwen3moe", "phi2", "phi3-longrope", "qwen35", "qwen35moe")
-MODELS += [Model(recipe.name, recipe.config, recipe.seed, torch.bfloat16, tokenizer=True, group="convert", n_tokens=24)
-           for recipe in RECIPES if recipe.name in CONVERTED]
 
 
 def prompt(model: Model) -> np.ndarray:
     rng = np.random.default_rng(1000 + model.seed)
-    return rng.integers(3, model.config.vocab_size, size=model.n_tokens, dtype=np.int32)
+    return rng.integers(3, model.config.vocab_size, size=N_TOKENS, dtype=np.int32)
 
 
 def save_ternary(model: Model, net: torch.nn.Module, folder: Path) -> None:
@@ -171,7 +166,7 @@ def border_distance(net: torch.nn.Module, tokens: np.ndarray) -> float:
 
 def make(model: Model) -> dict:
     """Writes the folder of one model and returns its entry of the manifest."""
-    folder = OUT / model.group / model.name
+    folder = OUT / model.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if model.ternary is None:
@@ -211,7 +206,5 @@ def make(model: Model) -> dict:
 
 
 if __name__ == "__main__":
-    for group in ("hf", "convert"):
-        models = [model for model in MODELS if model.group == group]
-        made = {model.name: make(model) for model in models if len(sys.argv) == 1 or model.name in sys.argv[1:]}
-        manifest.update(OUT / group, made, [model.name for model in models])
+    made = {model.name: make(model) for model in MODELS if len(sys.argv) == 1 or model.name in sys.argv[1:]}
+    manifest.update(OUT, made, [model.name for model in MODELS])

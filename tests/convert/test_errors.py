@@ -1,17 +1,16 @@
 """What cannot be converted is refused with the file and the key or tensor named, and nothing is left behind."""
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import HF, with_tokenizer
 from support.safetensors_bytes import CONFIG, hf_folder, safetensors, tiny_tensors
 
 import pantheon
 from pantheon.cli import main
 from pantheon.convert import convert
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 GATE = "model.layers.0.mlp.gate_proj.weight"
 
 
@@ -152,7 +151,7 @@ def test_tensors_that_readers_compute_anew(tmp_path):
 
 
 def test_missing_expert(tmp_path):
-    source = FIXTURES / "convert" / "mixtral"
+    source = HF / "mixtral"
     from pantheon._core.files.safetensors import SafetensorsFile
 
     with SafetensorsFile(source / "model.safetensors") as file:
@@ -282,7 +281,7 @@ def test_interrupt(tmp_path):
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 def test_command(tmp_path, capsys):
-    folder, out = FIXTURES / "convert" / "qwen35", tmp_path / "x.gguf"
+    folder, out = with_tokenizer("qwen35", tmp_path), tmp_path / "x.gguf"
     assert main(["convert", str(folder), str(out), "--type", "q8_0"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "" and f"wrote {out}" in printed.err.replace("\n", "")
@@ -313,7 +312,7 @@ def test_the_command_knows_the_types():
 
 def test_progress(tmp_path):
     seen = []
-    convert(FIXTURES / "convert" / "phi2", tmp_path / "x.gguf", progress=lambda *args: seen.append(args))
+    convert(with_tokenizer("phi2", tmp_path), tmp_path / "x.gguf", progress=lambda *args: seen.append(args))
     done = [d for _, d, _ in seen]
     assert {stage for stage, _, _ in seen} == {"convert"} and done == sorted(done)
     assert done[-1] == seen[-1][2] and len({total for _, _, total in seen}) == 1

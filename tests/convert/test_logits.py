@@ -1,10 +1,10 @@
-"""Converted folders (tests/fixtures/hf and convert, made by tools/make_hf_models.py) against transformers' logits."""
+"""Converted folders (tests/fixtures/hf, made by tools/make_hf_models.py) against transformers' logits."""
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import HF_MODELS, with_tokenizer
 from support.safetensors_bytes import safetensors
 
 import pantheon
@@ -13,17 +13,13 @@ from pantheon.convert import TYPES, convert
 from pantheon.convert import pieces as pieces_module
 from pantheon.convert.pieces import read_source
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
-CONVERTED = sorted((FIXTURES / "convert").glob("*/config.json"))
-IN_PLACE = sorted((FIXTURES / "hf").glob("*/config.json"))
 TERNARY = ("bitnet-offline", "bitnet-online", "ternary-llama")
-FOLDERS = {path.parent.name: path.parent for path in CONVERTED} | {
-    f"hf-{path.parent.name}": path.parent for path in IN_PLACE if path.parent.name != "qwen3-windows"}
-FLOAT = [name for name in FOLDERS if not name.endswith(TERNARY)]
+FOLDERS = {path.name: path for path in HF_MODELS if path.name != "qwen3-windows"}
+FLOAT = [name for name in FOLDERS if name not in TERNARY]
 # KL divergence that rounding matrices and inputs may cost models this small, mean over the positions. Recurrent layers
 # magnify it, and experts may be chosen differently; test_tensors has the q8_0 weights of recurrent models.
 ROUNDING = {"f16": 1e-4, "bf16": 5e-4, "q8_0": 1e-2}
-MAGNIFIED = {("hf-qwen35", "bf16"): 1e-2, ("mixtral", "q8_0"): 5e-2, ("hf-mixtral", "q8_0"): 5e-2}
+MAGNIFIED = {("qwen35", "bf16"): 1e-2, ("mixtral", "q8_0"): 5e-2}
 
 
 def kl(p_logits, q_logits):
@@ -33,10 +29,8 @@ def kl(p_logits, q_logits):
     return (np.exp(p) * (p - q)).sum(axis=-1)
 
 
-def logits_of(path, tokens):
-    """Where goldens are short: with LongRoPE, states are too, so that the short factors count."""
+def logits_of(path, tokens, n_ctx=None):
     with pantheon.load(path) as model:
-        n_ctx = 48 if model.config["rope_scaling"] == "longrope" and len(tokens) <= 48 else None
         return np.array(model.prefill(tokens, model.new_state(n_ctx=n_ctx, kv_type="f32"), all_logits=True))
 
 
@@ -52,17 +46,20 @@ def source_of(folder):
 
 
 def test_the_fixtures_are_there():
-    assert {path.parent.name for path in CONVERTED} == {"mixtral", "qwen2moe", "qwen3moe", "phi2", "phi3-longrope",
-                                                        "qwen35", "qwen35moe"}
-    assert len(FLOAT) == 17 and len(FOLDERS) == 20
+    assert len(FLOAT) == 10 and len(FOLDERS) == 13
 
 
 @pytest.mark.parametrize("name", FLOAT)
 def test_f32_files_agree_with_transformers(tmp_path, name):
     golden = np.load(FOLDERS[name] / "golden.npz")
-    got = logits_of(converted(FOLDERS[name], tmp_path / "x.gguf", "f32"), golden["tokens"])
+    path = converted(with_tokenizer(name, tmp_path), tmp_path / "x.gguf", "f32")
+    got = logits_of(path, golden["tokens"])
     assert np.abs(got - golden["logits"]).max() < 2e-3
     assert kl(golden["logits"], got).max() < 1e-6
+    if "short_logits" in golden:                        # LongRoPE: in a short state the short factors count
+        expected = golden["short_logits"]
+        got = logits_of(path, golden["tokens"][:len(expected)], n_ctx=len(expected))
+        assert np.abs(got - expected).max() < 2e-3
 
 
 @pytest.mark.parametrize("name, kind", [(name, kind) for name in FLOAT for kind in ROUNDING
@@ -79,7 +76,7 @@ def test_other_types_are_near(tmp_path, name, kind):
 @pytest.mark.parametrize("kind", TYPES)
 def test_ternary_folders(tmp_path, name, kind):
     """Their golden logits have int8 inputs with a scale per token, which GGUF's types have not."""
-    folder = FIXTURES / "hf" / name
+    folder = FOLDERS[name]
     golden = np.load(folder / "golden.npz")
     got = logits_of(converted(folder, tmp_path / "x.gguf", kind), golden["tokens"])
     assert kl(golden["logits"], got).mean() < 3e-3
@@ -87,12 +84,12 @@ def test_ternary_folders(tmp_path, name, kind):
 
 def test_a_file_equals_its_folder(tmp_path):
     """Where nothing is permuted the engine does the very same sums."""
-    folder = FIXTURES / "hf" / "qwen2-yarn"
+    folder = FOLDERS["qwen2-yarn"]
     tokens = list(range(3, 40))
     assert np.array_equal(logits_of(converted(folder, tmp_path / "x.gguf", "f32"), tokens), logits_of(folder, tokens))
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen35moe", "hf-llama-sharded", "hf-ternary-llama"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen35-moe", "llama-sharded", "ternary-llama"])
 def test_slabs_do_not_show(tmp_path, name, monkeypatch):
     whole = converted(FOLDERS[name], tmp_path / "a.gguf", "q8_0").read_bytes()
     monkeypatch.setattr(pieces_module, "SLAB_BYTES", 4 * 32 * 5)
@@ -130,18 +127,22 @@ def same_weights(a, b):
         return keys[0] == keys[1] and all(np.array_equal(x.tensor(t.name), y.tensor(t.name)) for t in x.tensors)
 
 
+def text_model(out):
+    """The multimodal folder as its text model alone: names and configuration not nested, no vision tower."""
+    respelt(FOLDERS["qwen35-moe"], out, lambda name: name.replace("model.language_model.", "model."), None,
+            lambda config: config["text_config"] | {"architectures": ["Qwen3_5MoeForCausalLM"]})
+    arrays = {name: array for name, array in arrays_of(out).items() if ".visual." not in name}
+    (out / "model.safetensors").write_bytes(safetensors(arrays))
+    return out
+
+
 def test_multimodal_folders(tmp_path):
     """The text model nested in names and configuration, beside a vision tower that is left out."""
-    folder = FIXTURES / "convert" / "qwen35moe"
-    nested = respelt(
-        folder, tmp_path / "m", lambda name: name.replace("model.", "model.language_model."),
-        {"model.visual.blocks.0.norm1.weight": np.ones(8, np.float32)},
-        lambda config: {"architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe",
-                        "tie_word_embeddings": False, "text_config": config})
+    folder, nested = text_model(tmp_path / "m"), FOLDERS["qwen35-moe"]
     assert same_weights(converted(folder, tmp_path / "a.gguf", "f16"), converted(nested, tmp_path / "b.gguf", "f16"))
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3moe", "qwen35moe"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe"])
 def test_stacked_experts(tmp_path, name):
     """As transformers 5 holds them in memory, in place of one tensor per expert and matrix."""
     folder = FOLDERS[name]
@@ -161,9 +162,24 @@ def test_stacked_experts(tmp_path, name):
     assert same_weights(converted(folder, tmp_path / "a.gguf", "f32"), converted(out, tmp_path / "b.gguf", "f32"))
 
 
+def test_experts_of_their_own(tmp_path):
+    """The other way round: one tensor per expert and matrix in place of the stacks that this folder has."""
+    folder = text_model(tmp_path / "stacked")
+    arrays, more = arrays_of(folder), {}
+    for stack in [name for name in arrays if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        for expert, matrix in enumerate(arrays.pop(stack)):
+            names = ["down_proj"] if stack.endswith(".down_proj") else ["gate_proj", "up_proj"]
+            more |= {f"{stack.rpartition('.')[0]}.{expert}.{name}.weight": part
+                     for name, part in zip(names, np.split(matrix, len(names)), strict=True)}
+    assert len(more) == 4 * 12 * 3
+    out = respelt(folder, tmp_path / "single")
+    (out / "model.safetensors").write_bytes(safetensors(arrays | more))
+    assert same_weights(converted(folder, tmp_path / "a.gguf", "f32"), converted(out, tmp_path / "b.gguf", "f32"))
+
+
 def test_drafting_blocks(tmp_path):
     """Qwen3.5's own become blocks behind the layers, and the engine finds them whole."""
-    folder = FIXTURES / "convert" / "qwen35moe"
+    folder = text_model(tmp_path / "text")
     rng = np.random.default_rng(1)
     arrays = arrays_of(folder)
     full = "model.layers.1."
@@ -179,5 +195,5 @@ def test_drafting_blocks(tmp_path):
         assert model.metadata["qwen35moe.attention.recurrent_layers"] == [True, False, True, True, False]
         np.testing.assert_array_equal(file.tensor("blk.4.nextn.enorm.weight").view(np.float32), np.full(32, 1.5))
         np.testing.assert_array_equal(file.tensor("blk.4.attn_q.weight"), file.tensor("blk.1.attn_q.weight"))
-    golden = np.load(folder / "golden.npz")
+    golden = np.load(FOLDERS["qwen35-moe"] / "golden.npz")
     assert np.abs(logits_of(path, golden["tokens"]) - golden["logits"]).max() < 2e-3

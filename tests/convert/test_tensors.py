@@ -1,16 +1,14 @@
 """What is in a converted file: types, exact values, rows in their order."""
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from support.fixture_paths import HF, HF_MODELS
 from support.safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 
 from pantheon.convert import TYPES, convert
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
-FOLDERS = sorted(path.parent for group in ("hf", "convert") for path in (FIXTURES / group).glob("*/config.json")
-                 if path.parent.name != "qwen3-windows")
+FOLDERS = [path for path in HF_MODELS if path.name != "qwen3-windows"]
 Q = gguf.GGMLQuantizationType
 ALWAYS_F32 = ("norm.weight", ".bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight", "ssm_a")
 
@@ -62,13 +60,13 @@ def test_queries_and_keys_of_llama_are_interleaved(tmp_path):
     assert "output.weight" not in found
 
 
-def test_qwen35_as_the_notes_say(tmp_path):
-    """Two key heads, six value heads of 16: file head g is folder head (g mod 2) * 3 + g div 2."""
+def test_value_heads_of_qwen35_are_interleaved(tmp_path):
+    """Two key heads, six value heads of 8: file head g is folder head (g mod 2) * 3 + g div 2."""
     import json
 
     from pantheon._core.files.safetensors import SafetensorsFile
 
-    folder = FIXTURES / "convert" / "qwen35"
+    folder = HF / "qwen35"
     config = json.loads((folder / "config.json").read_text())
     assert (config["linear_num_key_heads"], config["linear_num_value_heads"]) == (2, 6)
     n_qk, dim = 4 * config["linear_key_head_dim"], config["linear_value_head_dim"]
@@ -78,8 +76,7 @@ def test_qwen35_as_the_notes_say(tmp_path):
 
         def theirs(part):
             name = f"model.layers.0.{part}"
-            bits = file.tensor(name).view(np.uint16).astype(np.uint32) << 16
-            return bits.view(np.float32).reshape(shapes[name])
+            return file.tensor(name).view(np.float32).reshape(shapes[name])
 
         found = tensors_of(folder, tmp_path / "x.gguf", "f32")
 
@@ -144,7 +141,7 @@ def test_ternary_matrices_keep_their_codes(tmp_path, n, settings, factor, kind):
 
 
 def test_queries_of_ternary_llama_are_interleaved(tmp_path):
-    folder = FIXTURES / "hf" / "ternary-llama"
+    folder = HF / "ternary-llama"
     from pantheon._core.files.safetensors import SafetensorsFile
 
     with SafetensorsFile(folder / "model.safetensors") as file:

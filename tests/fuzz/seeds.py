@@ -10,6 +10,7 @@ from pathlib import Path
 import gguf_edit
 import protobuf_edit
 from support import every_architecture, rwkv_models
+from support.fixture_paths import HF_MODELS, TOKENIZER
 from support.gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, array, gguf, kv
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
@@ -34,13 +35,11 @@ def ggufs() -> dict[str, bytes]:
     return found
 
 
-def folders(*kinds: str) -> dict[str, dict[str, bytes]]:
-    """Model folders of fixtures/hf, fixtures/convert: files by name."""
-    return {
-        f"{kind}/{folder.name}": {path.name: path.read_bytes() for path in sorted(folder.iterdir())
-                                  if path.name != "golden.npz"}
-        for kind in kinds for folder in sorted(path.parent for path in (FIXTURES / kind).glob("*/config.json"))
-    }
+def folders() -> dict[str, dict[str, bytes]]:
+    """Model folders of fixtures/hf, each with the tokenizer that one of them has: files by name."""
+    return {folder.name: {path.name: path.read_bytes() for path in (*sorted(folder.iterdir()), *TOKENIZER)
+                          if path.name != "golden.npz"}
+            for folder in HF_MODELS}
 
 
 def world_vocabulary() -> bytes:

@@ -18,9 +18,9 @@ from verdicts import LOADING, Refused, Violation, may_refuse
 
 
 @functools.cache
-def folder_parts(*kinds: str) -> tuple[list[dict[str, bytes]], list, list[str]]:
+def folder_parts() -> tuple[list[dict[str, bytes]], list, list[str]]:
     """Folders, entries of config.json files, names of tensors."""
-    folders = list(seeds.folders(*kinds).values())
+    folders = list(seeds.folders().values())
     names = sorted({name for folder in folders for file, data in folder.items() if file.endswith(".safetensors")
                     for name in json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])})
     return folders, json_edit.entries([folder["config.json"] for folder in folders]), names
@@ -67,7 +67,7 @@ def change_folder(rng: random.Random, files: dict[str, bytes | Special], others:
 
 
 def make_folders(rng: random.Random) -> Case:
-    folders, entries, names = folder_parts("hf", "convert")
+    folders, entries, names = folder_parts()
     files: dict[str, bytes | Special] = dict(rng.choice(folders))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         change_folder(rng, files, folders, entries, names)
@@ -81,7 +81,7 @@ def run_folders(folder: Path, options: dict) -> None:
 
 
 def make_convert(rng: random.Random) -> Case:
-    folders, entries, names = folder_parts("convert")
+    folders, entries, names = folder_parts()
     if rng.random() < 0.15:
         files: dict[str, bytes | Special] = dict(rng.choice(list(seeds.rwkv_folders().values())))
     else:

@@ -47,7 +47,7 @@ def _split_parts() -> tuple[list[list[gguf_edit.File]], list[dict[str, bytes]], 
     files, _, _ = gguf_parts()
     sets = [[gguf_edit.parse(part) for part in gguf_edit.split(file, n)] for i, file in enumerate(files[::2])
             for n in (2 + i % 3,)]
-    folders, _, names = folder_parts("hf", "convert")
+    folders, _, names = folder_parts()
     return sets, [folder for folder in folders if "model.safetensors.index.json" in folder], names
 
 

@@ -31,7 +31,7 @@ def _vocabularies() -> tuple[list[gguf_edit.File], list[gguf_edit.Key]]:
 @functools.cache
 def _tokenizer_folders() -> tuple[list[dict[str, bytes]], dict[str, bytes], list]:
     """Folders with tokenizer.json, and a folder without a tokenizer and the tokenizer.model for it."""
-    folder = next(iter(seeds.folders("convert").values()))
+    folder = seeds.folders()["mixtral"]
     byte_level = {name: folder[name] for name in sorted(folder) if name.endswith((".json", ".jinja"))}
     small = {name: content for name, content in byte_level.items() if name != "tokenizer.json"} | {
         "tokenizer_config.json": b'{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": true,'

@@ -7,8 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
-REFERENCES = {"tiny": "transformers", "hf": "transformers", "convert": "transformers", "rwkv": "rwkv-x",
-              "config": "transformers"}
+REFERENCES = {"tiny": "transformers", "hf": "transformers", "config": "transformers", "rwkv": "rwkv-x"}
 VERSION = re.compile(r"\d+\.\d+.*")
 
 
