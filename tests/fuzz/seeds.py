@@ -10,10 +10,9 @@ from pathlib import Path
 import gguf_edit
 import protobuf_edit
 from support import every_architecture, rwkv_models
-from support.fixture_paths import HF_MODELS, TOKENIZER
+from support.fixture_paths import FIXTURES, HF_MODELS, TOKENIZER
 from support.gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, array, gguf, kv
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 WORLD_WORDS = [b"the", b" the", "日本".encode(), b"\\n", b"\t\t", b"it's", b'say "it\'s"', b"\\'", b"\xff\xfe", b"User",
                b"Assistant"]
 RWKV = (

@@ -2,8 +2,8 @@
 import shutil
 from pathlib import Path
 
-TINY = Path(__file__).parents[1] / "fixtures" / "tiny"
-HF = TINY.parent / "hf"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+TINY, HF = FIXTURES / "tiny", FIXTURES / "hf"
 HF_MODELS = sorted(path.parent for path in HF.glob("*/config.json"))
 TINY_MODELS = sorted(path.stem for path in TINY.glob("*.gguf"))
 # One folder has a tokenizer; its vocabulary is that of all of them.

@@ -3,17 +3,17 @@
 import json
 import re
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from support.fixture_paths import FIXTURES
 
 from pantheon.text import ChatTemplate, Segment, TemplateError, Tokenizer, detect_chat_style
 from pantheon.text.chat_styles import STYLES
 
-TEMPLATES = {p.stem: p.read_text() for p in (Path(__file__).parents[1] / "fixtures/text/templates").glob("*.jinja")}
+TEMPLATES = {p.stem: p.read_text() for p in (FIXTURES / "text/templates").glob("*.jinja")}
 NOW = datetime(2024, 7, 26)
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "Does “it”", "parameters": {"a": [1, None]}}}]
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "123456789", "function": TOOLS[0]["function"]}]}

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from support.fixture_paths import FIXTURES
 
 import pantheon
 from pantheon import hub
@@ -15,7 +16,6 @@ from pantheon.convert import convert
 from pantheon.regular_file import open_regular, read_regular
 from pantheon.text.hf import load_tokenizer
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 SHARDED = FIXTURES / "hf" / "llama-sharded"
 SETTINGS = ("config.json", "tokenizer_config.json", "generation_config.json")
 TEXTS = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/tools.jinja")

@@ -6,15 +6,15 @@ its rounding and ours may pick differently: those mismatches are printed, not co
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import FIXTURES
 from support.real_models import available, path_of
 
 import pantheon
 
-GREEDY = Path(__file__).resolve().parent.parent / "fixtures" / "greedy"
+GREEDY = FIXTURES / "greedy"
 CLEAR = 0.7  # between the two best logits
 
 RECORDINGS = {r["model"]["file"]: r for r in (json.loads(path.read_text("utf-8")) for path in GREEDY.glob("*.json"))}

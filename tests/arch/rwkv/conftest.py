@@ -1,11 +1,9 @@
 """Seeded RWKV models as files, made once a session."""
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support import rwkv_models
-
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "rwkv"
+from support.fixture_paths import FIXTURES
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +37,7 @@ def golden():
 
     def arrays(name):
         if name not in loaded:
-            with np.load(FIXTURES / f"{name}.npz") as file:
+            with np.load(FIXTURES / "rwkv" / f"{name}.npz") as file:
                 loaded[name] = dict(file)
         return loaded[name]
 

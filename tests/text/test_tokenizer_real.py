@@ -2,17 +2,17 @@
 
 import json
 import unicodedata
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from support.fixture_paths import FIXTURES
 from support.real_models import available, path_of
 
 from pantheon.text import ChatTemplate, Tokenizer
 from pantheon.text.pretokenizers import TABLE
 
-TEXTS = sorted((Path(__file__).parents[1] / "fixtures/text").glob("*.json"))
+TEXTS = sorted((FIXTURES / "text").glob("*.json"))
 RECORDS = {record["model"]: record for record in (json.loads(path.read_text()) for path in TEXTS)}
 
 

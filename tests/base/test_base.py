@@ -1,10 +1,10 @@
 """Arena, thread pool, rope tables, thread default, log lines."""
 import json
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import FIXTURES
 
 from pantheon._core.base import arena, logging_bridge, pool, threads
 from pantheon._core.layers import rope
@@ -82,7 +82,7 @@ def test_an_idle_pool_uses_no_cpu():
     assert time.process_time() - before < 0.25
 
 
-TABLES = json.loads((Path(__file__).parent / "fixtures" / "rope_tables.json").read_text())
+TABLES = json.loads((FIXTURES / "rope_tables.json").read_text())
 
 
 @pytest.mark.parametrize("case", TABLES["cases"], ids=lambda case: case["name"])

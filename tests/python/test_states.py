@@ -5,14 +5,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import TINY
 
 import pantheon
-
-TINY = Path(__file__).parent / "fixtures" / "tiny"
 
 
 @pytest.fixture

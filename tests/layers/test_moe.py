@@ -1,16 +1,15 @@
 """Mixture of experts: the router, mixed states of LongRoPE, what the models' files may look like."""
 import math
 import re
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from support.fixture_paths import TINY
 
 import pantheon
 from pantheon._core.layers import moe
 
-TINY = Path(__file__).parent / "fixtures" / "tiny"
 EXPERT = re.compile(r"blk\.(\d+)\.(ffn_\w+)\.\d+\.weight")
 
 

@@ -1,6 +1,6 @@
 """Requests that run while something else happens to their model: on demand, for builds with sanitizers too.
 
-    python tests/lifecycle/stress.py [--seconds 10] [close fork signals threads generation ...]
+    python tests/python/stress.py [--seconds 10] [close fork signals threads generation ...]
 
 Every scenario keeps three threads busy with requests on a tiny model and disturbs them for so many seconds. Errors that
 the disturbance explains are counted by their text; anything else, and a child of a fork that does not end well, is a

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from support.fixture_paths import FIXTURES
 
-ROOT = Path(__file__).resolve().parents[2]
-FIXTURES = ROOT / "tests" / "fixtures"
+ROOT = Path(__file__).resolve().parents[1]
 REFERENCES = {"tiny": "transformers", "hf": "transformers", "config": "transformers", "rwkv": "rwkv-x"}
 VERSION = re.compile(r"\d+\.\d+.*")
 

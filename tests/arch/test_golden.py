@@ -2,14 +2,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import TINY
 
 import pantheon
 
-TINY = Path(__file__).resolve().parent.parent / "fixtures" / "tiny"
 MODELS = json.loads((TINY / "manifest.json").read_text())["models"]
 FLOAT = [name for name, entry in MODELS.items() if entry["max_diff"] is not None]
 SHORT = [name for name, entry in MODELS.items() if "short" in entry]

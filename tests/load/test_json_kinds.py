@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.fixture_paths import HF
 
 import pantheon
 from pantheon.convert import convert
 
-HF = Path(__file__).resolve().parent.parent / "fixtures" / "hf"
 FOLDERS = ("llama-sharded", "qwen35", "qwen3-moe", "phi3-longrope", "ternary-llama")
 ODD = ("null", "true", "-1", "0", "1e400", str(2**70), "9" * 4400, '""', '"x"', r'"\ud800"', "[]", "[[]]", "[{}]", "{}",
        '{"a": []}', "[[[[[]]]]]", '{"type": "x"}')

@@ -4,24 +4,24 @@ from __future__ import annotations
 import functools
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import FIXTURES
 from support.safetensors_bytes import hf_folder
 
 import pantheon
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "config"
-CASES = json.loads((FIXTURES / "cases.json").read_text())["cases"]
-LOGITS = np.load(FIXTURES / "logits.npz")
+CONFIGS = FIXTURES / "config"
+CASES = json.loads((CONFIGS / "cases.json").read_text())["cases"]
+LOGITS = np.load(CONFIGS / "logits.npz")
 N_TOKENS, STEP = 24, 3
 
 
 @functools.cache
 def weights(name):
     """{tensor: F16 array} of a file of the fixtures."""
-    data = (FIXTURES / f"{name}.safetensors").read_bytes()
+    data = (CONFIGS / f"{name}.safetensors").read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
     arrays = {}

@@ -4,18 +4,17 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from support.fixture_paths import TINY
 
 import pantheon
 from pantheon._core.arch.qwen35.ops import probe
 from pantheon._core.layers.rope import mrope_table
 
 Q = gguf.GGMLQuantizationType
-TINY = Path(__file__).parent / "fixtures" / "tiny"
 TOKENS = np.random.default_rng(3).integers(3, 280, 80).astype(np.uint32)
 
 

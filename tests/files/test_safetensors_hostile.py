@@ -2,16 +2,15 @@
 import json
 import math
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fixture_paths import HF
 from support.safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_tensors
 
 import pantheon
 from pantheon._core.files.safetensors import SafetensorsFile
 
-HF = Path(__file__).resolve().parent.parent / "fixtures" / "hf"
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
 

@@ -3,16 +3,15 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from support.fixture_paths import FIXTURES
 from support.safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 
 import pantheon
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 FOLDERS = sorted(path.parent.name for path in (FIXTURES / "hf").glob("*/config.json"))
 TERNARY = ["bitnet-offline", "bitnet-online", "ternary-llama"]
 GGUF_CLASSES = {"llama3": "LlamaForCausalLM", "llama-fused-bias": "LlamaForCausalLM", "llama-half": "LlamaForCausalLM",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import rwkv_models
+from support.fixture_paths import FIXTURES
 from support.gguf_bytes import tiny
 
 import pantheon
@@ -17,7 +18,6 @@ from pantheon._core.files.mapping import MappedFile
 from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert import convert, writer
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 CUT = r"{}: the file was cut short after it was opened with \d+ bytes"
 
 
