@@ -2,8 +2,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import pantheon
+
+pytestmark = pytest.mark.real
 
 PROMPT = "The capital of France is"
 

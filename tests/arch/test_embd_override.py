@@ -5,6 +5,8 @@ from support import every_architecture
 
 import pantheon
 
+pytestmark = pytest.mark.equivalence
+
 
 @pytest.mark.parametrize("name", every_architecture.NAMES)
 def test_only_forward_looks_at_it(name, tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ from support.wide_heads import widened
 
 import pantheon
 
+pytestmark = pytest.mark.equivalence
+
 TOKENS = np.random.default_rng(7).integers(3, 250, 90).astype(np.uint32)
 OTHER = np.random.default_rng(8).integers(3, 250, 90).astype(np.uint32)
 RECURRENT = {"qwen35", "qwen35moe"}  # go back to checkpoints only

@@ -9,6 +9,8 @@ from support.fixture_paths import TINY
 
 import pantheon
 
+pytestmark = pytest.mark.golden
+
 MODELS = json.loads((TINY / "manifest.json").read_text())["models"]
 FLOAT = [name for name, entry in MODELS.items() if entry["max_diff"] is not None]
 SHORT = [name for name, entry in MODELS.items() if "short" in entry]

@@ -12,6 +12,8 @@ from support.safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 
 import pantheon
 
+pytestmark = pytest.mark.golden
+
 FOLDERS = sorted(path.parent.name for path in (FIXTURES / "hf").glob("*/config.json"))
 TERNARY = ["bitnet-offline", "bitnet-online", "ternary-llama"]
 GGUF_CLASSES = {"llama3": "LlamaForCausalLM", "llama-fused-bias": "LlamaForCausalLM", "llama-half": "LlamaForCausalLM",

@@ -4,6 +4,8 @@ from support import every_architecture
 
 import pantheon
 
+pytestmark = pytest.mark.equivalence
+
 PROMPT = [5, 6, 7, 8]
 
 

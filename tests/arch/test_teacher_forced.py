@@ -14,6 +14,8 @@ from support.real_models import available, path_of
 
 import pantheon
 
+pytestmark = pytest.mark.real
+
 GREEDY = FIXTURES / "greedy"
 CLEAR = 0.7  # between the two best logits
 

@@ -5,6 +5,8 @@ The probe calls, and checks that model and states are as good as new afterwards.
 import pytest
 from support import every_architecture
 
+pytestmark = pytest.mark.hostile
+
 MARK = "architecture -7 is not in 0.."       # the text that the probe leaves before each call
 
 

@@ -11,6 +11,8 @@ import pantheon
 from pantheon.cli import main
 from pantheon.convert import convert
 
+pytestmark = pytest.mark.hostile
+
 GATE = "model.layers.0.mlp.gate_proj.weight"
 
 

@@ -13,6 +13,8 @@ from pantheon.convert import TYPES, convert
 from pantheon.convert import pieces as pieces_module
 from pantheon.convert.pieces import read_source
 
+pytestmark = pytest.mark.golden
+
 TERNARY = ("bitnet-offline", "bitnet-online", "ternary-llama")
 FOLDERS = {path.name: path for path in HF_MODELS if path.name != "qwen3-windows"}
 FLOAT = [name for name in FOLDERS if name not in TERNARY]

@@ -31,6 +31,8 @@ from support.gguf_bytes import (
 
 from pantheon._core.files.gguf_reader import GGUFFile
 
+pytestmark = pytest.mark.hostile
+
 HUGE = [2**31, 2**32, 2**61, 2**63 - 1, 2**63, 2**64 - 1]
 F32_TYPE, Q8_0_TYPE, I8_TYPE, Q4_K_TYPE = 0, 8, 24, 12
 

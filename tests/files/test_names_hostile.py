@@ -11,6 +11,8 @@ from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon.convert import convert
 from pantheon.regular_file import open_regular
 
+pytestmark = pytest.mark.hostile
+
 ODD = ["\ud800", "\udfff\ud800", "\udcff", "a\nb", "\x1b[2J", "\u202e", "é", "e\u0301", "\U0001f600", "\u0663", "'",
        '"', "\\", "a" * 300, "blocks.\u0663.x", "model.layers.\u0663.x", "model.\ud800"]
 ONE = np.ones((2, 3), np.float32)

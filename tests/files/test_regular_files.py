@@ -16,6 +16,8 @@ from pantheon.convert import convert
 from pantheon.regular_file import open_regular, read_regular
 from pantheon.text.hf import load_tokenizer
 
+pytestmark = pytest.mark.hostile
+
 SHARDED = FIXTURES / "hf" / "llama-sharded"
 SETTINGS = ("config.json", "tokenizer_config.json", "generation_config.json")
 TEXTS = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/tools.jinja")

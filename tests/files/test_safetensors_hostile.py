@@ -11,6 +11,8 @@ from support.safetensors_bytes import CONFIG, hf_folder, raw, safetensors, tiny_
 import pantheon
 from pantheon._core.files.safetensors import SafetensorsFile
 
+pytestmark = pytest.mark.hostile
+
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import pantheon
 
+pytestmark = pytest.mark.hostile
+
 RUN = Path(__file__).resolve().parent / "run.py"
 TARGETS = ("gguf", "folders", "tokenizers", "rwkv", "split", "templates", "convert")
 

@@ -12,6 +12,8 @@ from support.safetensors_bytes import hf_folder
 
 import pantheon
 
+pytestmark = pytest.mark.golden
+
 CONFIGS = FIXTURES / "config"
 CASES = json.loads((CONFIGS / "cases.json").read_text())["cases"]
 LOGITS = np.load(CONFIGS / "logits.npz")

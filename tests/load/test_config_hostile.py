@@ -7,6 +7,8 @@ from support.gguf_bytes import ARRAY, F32, I32, STRING, U8, U16, U32, gguf, kv, 
 
 import pantheon
 
+pytestmark = pytest.mark.hostile
+
 E, F, H, G, D, V = 8, 12, 2, 1, 4, 6
 KEYS = {
     "general.architecture": (STRING, "llama"), "llama.block_count": (U32, 1), "llama.context_length": (U32, 32),

@@ -10,6 +10,8 @@ from support.fixture_paths import HF
 import pantheon
 from pantheon.convert import convert
 
+pytestmark = pytest.mark.hostile
+
 FOLDERS = ("llama-sharded", "qwen35", "qwen3-moe", "phi3-longrope", "ternary-llama")
 ODD = ("null", "true", "-1", "0", "1e400", str(2**70), "9" * 4400, '""', '"x"', r'"\ud800"', "[]", "[[]]", "[{}]", "{}",
        '{"a": []}', "[[[[[]]]]]", '{"type": "x"}')

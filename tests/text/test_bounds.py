@@ -7,6 +7,8 @@ import sys
 import pytest
 from support.gguf_bytes import ARRAY, F32, I32, STRING, U32, gguf, kv, tensor
 
+pytestmark = pytest.mark.hostile
+
 N = 3_000_000
 ROOM = 96 << 20  # for the file's bytes, beside what the process has; a list of N strings takes 150 MB
 

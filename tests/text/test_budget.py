@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.hostile
+
 ABUSE = Path(__file__).with_name("abuse.py")
 KINDS = ("filters", "more filters", "conditions", "methods", "more methods", "data methods", "operators", "functions",
          "statements")

@@ -12,6 +12,8 @@ import pytest
 import pantheon.text
 from pantheon.text import ChatTemplate, TemplateError
 
+pytestmark = pytest.mark.hostile
+
 DOUBLE = (
     "{{% set ns = namespace(a={0}, b={0}) %}}"
     "{{% for i in range(60) %}}{{% set ns.a = {1} %}}{{% set ns.b = {2} %}}{{% endfor %}}"

@@ -12,6 +12,8 @@ from support.real_models import available, path_of
 from pantheon.text import ChatTemplate, Tokenizer
 from pantheon.text.pretokenizers import TABLE
 
+pytestmark = pytest.mark.real
+
 TEXTS = sorted((FIXTURES / "text").glob("*.json"))
 RECORDS = {record["model"]: record for record in (json.loads(path.read_text()) for path in TEXTS)}
 

@@ -10,6 +10,8 @@ from support.rwkv_models import RECIPES
 
 import pantheon
 
+pytestmark = pytest.mark.equivalence
+
 MODELS = ["rwkv7", "rwkvx-full", "rwkvx"]
 EVERY_TOKEN = ["rwkv7", "rwkvx-full"]     # any cut of a prompt is the same
 

@@ -6,6 +6,8 @@ from support.rwkv_models import RECIPES
 
 import pantheon
 
+pytestmark = pytest.mark.golden
+
 MAX_DIFF, MAX_KL, MAX_KL_INT8 = 2e-3, 1e-6, 5e-3
 
 

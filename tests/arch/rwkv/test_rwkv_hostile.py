@@ -6,6 +6,8 @@ from support.rwkv_models import RECIPES
 
 import pantheon
 
+pytestmark = pytest.mark.hostile
+
 ARRAYS = {name: rwkv_models.tensors(RECIPES[name]) for name in ("rwkvx", "rwkv7")}
 
 
