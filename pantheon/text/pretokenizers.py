@@ -7,7 +7,6 @@ the gaps between them. None may need more than linear time on any input.
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import dataclass, replace
 
 log = logging.getLogger("pantheon")
@@ -166,14 +165,9 @@ def find_pretokenizer(pre: str | None) -> PreTokenizer:
     """The rules for a tokenizer.ggml.pre value. A missing or "default" one is a warning; ValueError for one that there
     are no rules for: another model's would give wrong token ids."""
     if pre is None or pre == "default":
-        _warn("tokenizer.ggml.pre is missing: the default pre-tokenizer may split text differently than in training")
+        log.warning("tokenizer.ggml.pre is missing: the default pre-tokenizer may split text otherwise than in training")
         return _DEFAULT
     found = TABLE.get(pre)
     if found is None:
         raise ValueError(f"tokenizer.ggml.pre {pre[:64]!r}: there are no rules for this pre-tokenizer")
     return found
-
-
-def _warn(message: str) -> None:
-    log.warning("%s", message)
-    warnings.warn(message, stacklevel=3)
