@@ -44,10 +44,11 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
     def naming(known: Callable[[], dict[str, Any]]) -> Callable[..., bool]:
         return lambda value: isinstance(value, str) and value in known()
 
-    tests: dict[str, Callable[..., Any]] = dict(TESTS)
-    tests.update({name: comparing(TESTS[name]) for name in _COMPARING})
-    tests.update({name: numeric(TESTS[name]) for name in _NUMERIC})
-    tests.update({name: textual(TESTS[name]) for name in _TEXTUAL})
+    jinja_own: dict[str, Any] = {**TESTS}
+    tests: dict[str, Callable[..., Any]] = dict(jinja_own)
+    tests.update({name: comparing(jinja_own[name]) for name in _COMPARING})
+    tests.update({name: numeric(jinja_own[name]) for name in _NUMERIC})
+    tests.update({name: textual(jinja_own[name]) for name in _TEXTUAL})
     tests.update({"in": contained, "filter": naming(lambda: environment.filters),
                   "test": naming(lambda: environment.tests)})
     return tests
