@@ -70,8 +70,8 @@ def check_nesting(tokens: Iterable[tuple[int, str, str]]) -> None:
 
 def _statement(tag: list[str], blocks: list[int]) -> None:
     name = tag[0] if tag else ""
-    if name in _BLOCKS or (name == "set" and "=" not in tag):
-        blocks.append(1)
+    if name in _BLOCKS or (name == "set" and next((w for w in tag if w in ("=", "|")), None) != "="):
+        blocks.append(1)  # an = behind the bar is an argument of a filter: {% set x | f(a=1) %} is a block
     elif name == "elif" and blocks:
         blocks[-1] += 1
     elif name.startswith("end") and blocks:

@@ -220,6 +220,7 @@ def test_a_small_stack_is_enough_to_compile():
         sources.append("{% for a in [] %}" * n + "{% endfor %}" * n)
         sources.append("{% macro m() %}" * n + "{% endmacro %}" * n)
         sources.append("{% set x %}" * n + "{% endset %}" * n)
+        sources.append("{% set x | indent(width=2) %}" * n + "{% endset %}" * n)
     assert {line for line in on_a_small_stack(refused) if "nested more than" not in line} == set()
     other = [line for line in on_a_small_stack(allowed) if line != "fine"]
     assert len(other) < 8 and not [line for line in other if "too many" not in line and "nested" not in line]
