@@ -18,6 +18,7 @@ from pantheon.text.chat_data import OpenEnd, PlainData
 from pantheon.text.chat_styles import STYLES, detect_chat_style
 from pantheon.text.provenance import Segment, segments, template_text
 from pantheon.text.sandbox import SandboxEnvironment
+from pantheon.text.strings import named
 
 __all__ = ["ChatTemplate", "TemplateError", "detect_chat_style"]
 
@@ -69,9 +70,9 @@ class ChatTemplate:
         self._max_output = max_output
         self._now = now
         self._environment = SandboxEnvironment()
-        for name, function in (("raise_exception", _raise_exception), ("strftime_now", self._strftime_now)):
-            self._environment.functions[name] = function
-            self._environment.globals[name] = function
+        functions = named({"raise_exception": _raise_exception, "strftime_now": self._strftime_now})
+        self._environment.functions |= functions
+        self._environment.globals |= functions
         self._compiled: dict[str, Any] = {}
         if "default" in self.sources:
             self._compile("default")

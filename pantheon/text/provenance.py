@@ -23,6 +23,7 @@ class Segment(NamedTuple):
 class Text(str):
     """A str with one mark per character: mask[i] is 1 where character i was written by the template."""
 
+    __module__ = "builtins"  # and __name__ below: messages of Python and Jinja name a value's type, which is str to all
     __slots__ = ("mask",)
     mask: bytes
 
@@ -45,7 +46,14 @@ class Text(str):
         return (marked(c, bytes((m,))) for c, m in zip(super().__iter__(), self.mask, strict=True))
 
     def __reduce__(self):
-        return (Text, (str.__str__(self), self.mask))
+        return _text, (str.__str__(self), self.mask)
+
+
+Text.__name__ = Text.__qualname__ = "str"
+
+
+def _text(value: str, mask: bytes) -> Text:
+    return Text(value, mask)
 
 
 def marked(value: str, mask: bytes) -> str:

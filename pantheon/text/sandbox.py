@@ -157,12 +157,10 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         self.undefined = self._undefined  # type: ignore[assignment]
         self._local = threading.local()
         self.concat = self._concat_output  # type: ignore[method-assign,assignment]
-        self.filters = {name: self._guarded(f) for name, f in filters.table(self).items()}
+        self.filters = {name: self._guarded(f) for name, f in strings.named(filters.table(self)).items()}
         self.filters["_loop"] = self.loop
-        self.tests = {name: self._guarded(f) for name, f in conditions.table(self).items()}
-        self.functions: dict[str, Callable[..., Any]] = {
-            "range": self._range, "dict": self._dict, "namespace": self._namespace,
-        }  # fmt: skip
+        self.tests = {name: self._guarded(f) for name, f in strings.named(conditions.table(self)).items()}
+        self.functions = strings.named({"range": self._range, "dict": self._dict, "namespace": self._namespace})
         self.globals = {"cycler": Cycler, "joiner": Joiner, **self.functions}
         self._literals: dict[str, str] = {}
 
@@ -333,15 +331,15 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         found = fallback()
         return self.undefined(obj=obj, name=attribute) if found is missing else found
 
-    def _data_method(self, obj: Any, name: str, *args: Any) -> Any:
+    def _data_method(self, obj: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         if name in ("items", "keys", "values"):
             self.budget.items((8 if name == "items" else 1) * len(obj))
-            return list(getattr(obj, name)(*args))
+            return list(getattr(obj, name)(*args, **kwargs))
         if name == "copy":
             self.budget.items(3 * len(obj))
         elif name != "get":
             self.operand(obj)  # count and index compare with everything in it
-        return getattr(obj, name)(*args)
+        return getattr(obj, name)(*args, **kwargs)
 
     def call(__self, __context, __obj, *args, **kwargs):  # noqa: B902
         budget = __self.budget
@@ -352,6 +350,8 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             args = (__self.loop(args[0]), *args[1:])
         with budget.call():
             return super().call(__context, __obj, *args, **kwargs)
+
+    call.__module__, call.__qualname__ = "builtins", "call"  # in messages
 
     def is_safe_callable(self, obj):
         if isinstance(obj, (Macro, BlockReference, LoopContext, Undefined, Joiner, _Method)):
@@ -412,6 +412,9 @@ class _Method:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
+
+
+_Method.__name__ = "method"  # in messages
 
 
 class _Loop:

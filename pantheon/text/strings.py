@@ -405,7 +405,16 @@ _QUERIES = (
     "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper", "rfind", "rindex", "startswith",
 )  # fmt: skip
 
-METHODS: dict[str, Callable[..., Any]] = {
+def named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """functions, each under the name that templates have for it: Python's messages show it."""
+    for name, function in functions.items():
+        own = getattr(function, "__func__", function)
+        if (own.__module__ or "").startswith(__package__):
+            own.__name__ = own.__qualname__ = name
+    return functions
+
+
+METHODS: dict[str, Callable[..., Any]] = named({
     "strip": _strip(True, True),
     "lstrip": _strip(True, False),
     "rstrip": _strip(False, True),
@@ -425,8 +434,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "encode": _encode,
     **{name: _pad(getattr(str, name)) for name in ("center", "ljust", "rjust", "zfill")},
     **{name: _query(name) for name in _QUERIES},
-}
-BYTES_METHODS: dict[str, Callable[..., Any]] = {"decode": _decode, "hex": _hex}
+})  # fmt: skip
+BYTES_METHODS: dict[str, Callable[..., Any]] = named({"decode": _decode, "hex": _hex})
 
 
 def unmarked(value: Any) -> Any:

@@ -226,6 +226,36 @@ def test_a_small_stack_is_enough_to_compile():
     assert len(other) < 8 and not [line for line in other if "too many" not in line and "nested" not in line]
 
 
+def test_a_set_with_a_value_opens_nothing():
+    inline = "{% set a, b = 1, 2 %}{% set (c, d) = (1, 2) %}{% set e = 1 | string %}{% set ns.x = f(a=1) %}"
+    ChatTemplate(inline * 300)
+    assert render("{% set x | replace('a', new='b') %}aa{% endset %}{{ x }}")[0].text == "bb"
+
+
+@pytest.mark.parametrize(("expression", "message"), [
+    ("'a'.translate(1)", "'str object' has no attribute 'translate'"),
+    ("messages[0].content.translate(1)", "'str object' has no attribute 'translate'"),
+    ("'%d' % 'a'", "%d needs a number, not str"),
+    ("1 < 'a'", "not supported between instances of 'int' and 'str'"),
+    ("'a' | abs", "abs: a number is needed, not str"),
+    ("'a'.find(a=1)", "find() got an unexpected keyword argument 'a'"),
+    ("'a'.encode().decode(a=1)", "decode() got an unexpected keyword argument 'a'"),
+    ("[1] | sort(foo=1)", "sort() got an unexpected keyword argument 'foo'"),
+    ("'a' | upper(foo=1)", "upper() got an unexpected keyword argument 'foo'"),
+    ("1 is eq", "eq() missing 1 required positional argument"),
+    ("{}.get('a', default=1)", "dict.get() takes no keyword arguments"),
+    ("range(a=1)", "range() got an unexpected keyword argument 'a'"),
+    ("strftime_now(a=1)", "strftime_now() got an unexpected keyword argument 'a'"),
+    ("'a'.upper + 1", "'method' and 'int'"),
+    ("'a'.format(**1)", "TypeError: call() argument after ** must be a mapping"),
+])
+def test_messages_name_what_a_template_knows(expression, message):
+    with pytest.raises(TemplateError) as e:
+        render("{{ " + expression + " }}")
+    assert message in str(e.value)
+    assert not re.search("pantheon|Text|<locals>|[^_]_[a-z]", str(e.value).replace("strftime_now", ""))
+
+
 def test_a_small_stack_is_enough_to_render():
     deep = "{% set ns = namespace(a=[]) %}{% for i in range(90) %}{% set ns.a = [ns.a] %}{% endfor %}"
     shown = "{{ ns.a }}{{ ns.a | tojson }}{{ [ns.a, ns.a] | sort }}{{ ns.a == [ns.a] }}"
