@@ -305,7 +305,8 @@ _REFUSAL = re.compile(r"Could not fetch URL \S+: (.+?)(?: - skipping)?"
                       r"|WARNING: (The repository located at .+|Location .+ is ignored.*)")
 _CONCLUSIONS = ("Could not find a version", "No matching distribution")
 _EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:\s.*\n)*(\S.*)", re.MULTILINE)
-_CREDENTIALS = re.compile(r"[^\s'\"/@]*:[^\s'\"]*@")
+# name:password@, or what stands before the @ of a URL's host. A number up to a slash is a port: its @ is the path's.
+_CREDENTIALS = re.compile(r"""(?:[\w+.-]*://[^\s'"/@:]*(?::(?!\d+/)[^\s'"]*)?|[^\s'"/@:]+:[^\s'"/]*)@""")
 
 
 def pip_reason(output: str) -> str:

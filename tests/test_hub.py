@@ -260,6 +260,8 @@ FOUND_NONE = ("ERROR: Could not find a version that satisfies the requirement x=
      "Configuration file could not be loaded. File contains no section headers."),
     ("ERROR: cannot use https://token-sesame@h/s and user:sesame@h and a:b", "cannot use ****@h/s and ****@h and a:b"),
     ("ERROR: proxy 'http://u:sesame/with@h:1'", "proxy '****@h:1'"),
+    ("ERROR: no https://h:443/x@y", "no https://h:443/x@y"),
+    ("ERROR: no git+https://h/x@y", "no git+https://h/x@y"),
 ])
 def test_reason_of_pip(output, reason):
     assert hub.pip_reason(output) == reason
