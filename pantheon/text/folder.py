@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn
@@ -12,7 +13,8 @@ from pantheon.regular_file import read_regular
 from pantheon.text.specials import Special
 from pantheon.text.vocab import PREFIX, TEMPLATE_KEY
 
-_MAX_TEMPLATE_BYTES = 1 << 24
+_MAX_TEMPLATE_BYTES = 1 << 24  # of all files together
+_MAX_TEMPLATES = 64
 _CONFIG = "tokenizer_config.json"
 _GENERATION = "generation_config.json"
 _MODEL = "config.json"
@@ -159,11 +161,16 @@ class FolderSettings:
             if not isinstance(name, str) or not isinstance(text, str):
                 self._refuse("chat_template", value, "a string or a list of objects with name and template")
             found[name] = text
-        more = sorted((self.folder / "additional_chat_templates").glob("*.jinja"))
+        folder = self.folder / "additional_chat_templates"
+        more = sorted(islice(folder.glob("*.jinja"), _MAX_TEMPLATES + 1))
+        if len(more) > _MAX_TEMPLATES:
+            raise ValueError(f"{folder}: more than {_MAX_TEMPLATES} templates")
+        left = _MAX_TEMPLATE_BYTES
         for path in [self.folder / "chat_template.jinja", *more]:
             if path.exists():
-                name = "default" if path.parent == self.folder else path.stem
-                found[name] = read_regular(path, _MAX_TEMPLATE_BYTES).decode("utf-8", "replace")
+                data = read_regular(path, left)
+                left -= len(data)
+                found["default" if path.parent == self.folder else path.stem] = data.decode("utf-8", "replace")
         return found
 
 
