@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -167,7 +168,8 @@ def _stamp(path: Path, model: KnownModel) -> None:
     # Not tempfile.mkstemp, whose files nobody else may read: a cache can be shared between users.
     temporary = path.with_name(f".stamp-{os.getpid()}-{threading.get_ident()}")
     try:
-        temporary.write_text(_stamp_text(path, model), "utf-8")
+        with open(temporary, "x", encoding="utf-8") as f:       # through no link that somebody put there
+            f.write(_stamp_text(path, model))
         os.replace(temporary, _stamp_path(path))
     except OSError:
         with contextlib.suppress(OSError):
@@ -225,7 +227,17 @@ def _lock(folder: Path) -> Iterator[None]:
     Where the system or the file system has no such locks, the renames alone keep the cache right: a second process then
     downloads in vain.
     """
-    with open(folder / ".lock", "w", encoding="utf-8") as f:
+    path = folder / ".lock"
+    try:
+        # Another user of a shared cache may have put anything there: nothing waits for it, and no link is followed.
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as e:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise HubError(f"{path}: not a regular file") from e
+        raise
+    with open(lock, "rb") as f:
+        if not stat.S_ISREG(os.fstat(lock).st_mode):
+            raise HubError(f"{path}: not a regular file")
         with contextlib.suppress(ImportError, OSError):
             import fcntl
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,47 @@ def test_the_cache_of_the_hub(tmp_path, monkeypatch, make):
     (tmp_path / model.filename).write_bytes(content)
     make(tmp_path / (model.filename + ".sha256"))        # the stamp that says that it is whole
     assert hub.cached(model.name) == tmp_path / model.filename
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_the_lock_of_the_cache(tmp_path, monkeypatch, make):
+    """Which a fetch writes nothing into, and follows nowhere."""
+    monkeypatch.setenv("PANTHEON_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("there is no lock"))
+    make(tmp_path / ".lock")
+    with pytest.raises(hub.HubError, match="lock: not a regular file"):
+        hub.fetch()
+
+
+def test_a_link_in_the_place_of_the_lock_or_the_stamp(tmp_path, monkeypatch):
+    victim, cache = tmp_path / "victim", tmp_path / "cache"
+    victim.write_text("precious")
+    cache.mkdir()
+    monkeypatch.setenv("PANTHEON_CACHE", str(cache))
+    monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("there is no lock"))
+    (cache / ".lock").symlink_to(victim)
+    with pytest.raises(hub.HubError, match="lock: not a regular file"):
+        hub.fetch()
+    model = hub.known()[0]
+    (cache / f".stamp-{os.getpid()}-{threading.get_ident()}").symlink_to(victim)
+    hub._stamp(cache / model.filename, model)
+    assert victim.read_text() == "precious" and not (cache / f"{model.filename}.sha256").exists()
+
+
+def test_templates_of_a_folder_are_bounded(folder):
+    more = folder / "additional_chat_templates"
+    for i in range(64):
+        (more / f"t{i}.jinja").write_text("x")
+    with pantheon.load(folder) as model:
+        assert len(model.tokenizer.chat_templates) >= 64
+    (more / "one-more.jinja").write_text("x")
+    with pantheon.load(folder) as model, pytest.raises(ValueError, match="additional_chat_templates: more than 64"):
+        model.tokenizer  # noqa: B018
+    for i in range(63):
+        (more / f"t{i}.jinja").unlink()
+    (more / "t63.jinja").write_bytes(b"x" * (1 << 24))
+    with pantheon.load(folder) as model, pytest.raises(ValueError, match="jinja: more than the"):
+        model.tokenizer  # noqa: B018
 
 
 # ---- the opener itself -----------------------------------------------------------------------------------------------
