@@ -165,7 +165,7 @@ def find_pretokenizer(pre: str | None) -> PreTokenizer:
     """The rules for a tokenizer.ggml.pre value. A missing or "default" one is a warning; ValueError for one that there
     are no rules for: another model's would give wrong token ids."""
     if pre is None or pre == "default":
-        log.warning("tokenizer.ggml.pre is missing: the default pre-tokenizer may split text otherwise than in training")
+        log.warning("tokenizer.ggml.pre is missing: the default pre-tokenizer may not split text as in training")
         return _DEFAULT
     found = TABLE.get(pre)
     if found is None:

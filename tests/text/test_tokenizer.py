@@ -116,4 +116,6 @@ def test_tokens_beyond_the_logits_are_ordinary_text(request, kind):
         for parse in (True, False):
             ids = tokenizer.encode("hello world [PAD]", parse_special=parse)
             assert max(ids) < width == tokenizer.n_tokens
-        assert tokenizer.decode(ids).strip("\u2581").replace("\u2581", " ") == "hello world [PAD]"
+        # The piece of a lone blank is among those that 380 logits leave out: its mark is spelt in bytes then.
+        blank = "\u2581" if kind == "spm" and width == 380 else " "
+        assert tokenizer.decode(ids) == f"hello world{blank}[PAD]"
