@@ -74,10 +74,8 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
         return strings.printf(environment.budget, text(value), kwargs or args)
 
     def indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-        if not isinstance(s, str):
-            raise TypeError(f"indent: a text is needed, not {type(s).__name__}")
         space = width if isinstance(width, str) else " " * list_filters.small(width, strings.MAX_WIDTH, least=0)
-        lines = strings.METHODS["splitlines"](environment, prov.concat((s, "\n")))
+        lines = strings.METHODS["splitlines"](environment, prov.concat((_text("indent", s), "\n")))
         environment.budget.characters(len(s) + len(lines) * len(space))
         out = [prov.concat((space, ln)) if (ln or blank if n else first) else ln for n, ln in enumerate(lines)]
         return prov.join("\n", out)
@@ -111,7 +109,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
     ) -> str:
         newline = "\n" if wrapstring is None else wrapstring
         wrapped: list[str] = []
-        for line in strings.METHODS["splitlines"](environment, s):
+        for line in strings.METHODS["splitlines"](environment, _text("wordwrap", s)):
             environment.budget.work(len(line) ** 2)  # textwrap cuts a long word from its rest again and again
             wrapped += textwrap.wrap(
                 str.__str__(line), width, expand_tabs=False, replace_whitespace=False,
@@ -149,7 +147,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
         sort_keys: bool = False,
     ) -> str:
         if isinstance(value, Undefined):
-            raise FilterArgumentError("tojson: the value is undefined")
+            raise TypeError("tojson: the value is undefined")
         if len(indent) > MAX_INDENT if isinstance(indent, str) else indent is not None and indent > MAX_INDENT:
             raise BudgetExceeded(f"tojson: indent must be at most {MAX_INDENT}")
         budget = environment.budget
@@ -177,6 +175,14 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
     filters.update({f.__name__: f for f in own})
     filters.update({"format": format_, "round": round_, "abs": abs_, "int": int_, "float": float_, "pprint": pretty})
     return filters
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, Undefined):
+        value._fail_with_undefined_error()
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: a text is needed, not {type(value).__name__}")
+    return value
 
 
 def _number(name: str, value: Any) -> Any:
