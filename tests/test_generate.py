@@ -1,6 +1,10 @@
 """The generation loop on tiny models: stopping, streaming, seeds, states, arguments."""
+import json
+import shutil
+
 import numpy as np
 import pytest
+from support.fixture_paths import HF
 
 import pantheon
 from pantheon import ContextFullError, SamplingParams
@@ -322,3 +326,50 @@ def test_an_answer_that_is_dropped_frees_its_state(model):
     assert len(model.open_states()) == 1
     chunks.close()
     assert model.open_states() == []
+
+
+# ---- folders whose tokenizer has less than the logits, or says less than its older files -------------------------------
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder whose tokenizer.json lacks the last id, 287, and of whose files none names an end."""
+    folder = shutil.copytree(HF / "llama-sharded", tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+    (folder / "generation_config.json").unlink()
+    (folder / "tokenizer_config.json").write_text("{}")
+    data = json.loads((folder / "tokenizer.json").read_text())
+    last = max(data["model"]["vocab"], key=data["model"]["vocab"].get)
+    assert data["model"]["vocab"].pop(last) == 287
+    data["model"]["merges"] = [m for m in data["model"]["merges"]
+                               if (m.replace(" ", "", 1) if isinstance(m, str) else "".join(m)) != last]
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    return folder
+
+
+def test_an_end_that_only_the_older_files_name(folder, monkeypatch):
+    (folder / "special_tokens_map.json").write_text('{"eos_token": "<stop>"}')
+    (folder / "added_tokens.json").write_text('{"<stop>": 287}')
+    monkeypatch.setattr("pantheon.generate.sample", lambda *_: 287)
+    with pantheon.load(folder) as model:
+        chunks = list(model.generate(PROMPT, GREEDY, max_tokens=5))
+    assert [(chunk.text, chunk.token, chunk.finish_reason) for chunk in chunks] == [("", 287, "stop")]
+
+
+def test_a_logit_that_no_token_stands_for_is_never_sampled(folder, monkeypatch):
+    def highest_last(call):
+        def changed(*arguments):
+            logits = call(*arguments)
+            logits[287] = 1e9
+            return logits
+        return changed
+
+    for name in ("prefill", "forward"):
+        monkeypatch.setattr(pantheon.Model, name, highest_last(getattr(pantheon.Model, name)))
+    with pantheon.load(folder) as model:
+        assert (model.tokenizer.n_tokens, model.n_vocab) == (287, 288)
+        with model.new_state() as state:
+            assert model.prefill(PROMPT, state).argmax() == 287
+        for params in (GREEDY, SamplingParams(temperature=5.0, top_k=0, seed=1)):
+            tokens = [chunk.token for chunk in model.generate(PROMPT, params, max_tokens=12)]
+            assert tokens and max(tokens) < 287

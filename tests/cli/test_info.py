@@ -1,5 +1,6 @@
 """`pantheon info`, `doctor` and `pull`."""
 import json
+import re
 
 import gguf
 import numpy as np
@@ -55,6 +56,15 @@ def test_info_text(capsys, model, weights):
     assert ["Q4_1", "2", "3,232", "2.0", "kB"] in lines
     assert ["4096", "q4_0", "4.1", "kB", "100", "B", "20", "B", "3", "B", "4.2", "kB", "6.3", "kB"] in lines
     assert not any(line.endswith(" ") for line in out.splitlines())
+
+
+@pytest.mark.parametrize("mode, says", [("mmap", "mapped"), ("read", "read into memory")])
+def test_info_says_how_the_file_was_opened(capsys, llama, monkeypatch, mode, says):
+    monkeypatch.setenv("PANTHEON_MMAP", mode)
+    assert main(["info", str(llama)]) == 0
+    assert re.search(rf"weights are +{says}$", capsys.readouterr().out, re.MULTILINE)
+    assert main(["info", "--json", str(llama)]) == 0
+    assert json.loads(capsys.readouterr().out)["mapped"] is (mode == "mmap")
 
 
 def test_doctor_json(capsys, cpu, tmp_path, monkeypatch):

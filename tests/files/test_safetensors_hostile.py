@@ -1,6 +1,7 @@
 """Malformed safetensors files, index files and configurations: one error that names the culprit, never a crash."""
 import json
 import math
+import re
 import struct
 
 import numpy as np
@@ -60,6 +61,23 @@ def test_every_dtype(tmp_path):
         path = tmp_path / f"{dtype}.safetensors"
         path.write_bytes(raw({"t": {"dtype": dtype, "shape": [3], "data_offsets": [0, 3 * size]}}, bytes(3 * size)))
         assert SafetensorsFile(path).tensors == [("t", dtype, (3,), 3 * size)]
+
+
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.norm.weight",
+                                  "model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"])
+@pytest.mark.parametrize(("dtype", "size"), [("F8_E4M3", 1), ("F8_E5M2", 1), ("F64", 8)])
+def test_a_dtype_that_nothing_multiplies_is_named(tmp_path, dtype, size, name):
+    tensors = tiny_tensors()
+    header, at = {}, 0
+    for each, array in sorted(tensors.items(), key=lambda item: (item[0] == name) == (size == 1)):
+        end = at + array.size * (size if each == name else 4)
+        header[each] = {"dtype": dtype if each == name else "F32", "shape": array.shape, "data_offsets": [at, end]}
+        at = end
+    folder = hf_folder(tmp_path / "m", CONFIG, tensors)
+    (folder / "model.safetensors").write_bytes(raw(header, bytes(at)))
+    with pytest.raises(ValueError, match=f"tensor {name} has type {dtype}, which") as caught:
+        pantheon.load(folder)
+    assert not re.search(r"type \d", str(caught.value))
 
 
 @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**32, 10**8 + 1, 33 << 20])

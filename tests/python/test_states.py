@@ -102,7 +102,7 @@ def test_the_context_fills_up(model):
 def test_truncate_and_checkpoint_errors(model):
     state, other = model.new_state(), model.new_state()
     model.prefill([1, 2, 3, 4], state)
-    for pos in (-1, 5):
+    for pos in (-1, 5, 2**31 - 1, 2**31, -2**31 - 1, 2**63, -2**70):
         with pytest.raises(ValueError, match="cannot truncate"):
             state.truncate(pos)
     checkpoint = state.checkpoint()
