@@ -36,3 +36,39 @@ def test_pages_link_to_files_that_exist():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_paths_that_a_page_names_exist(page):
+    """Those from the root, in the text and in commands; a * stands for what it does in a shell."""
+    for path in re.findall(r"(?<![\w./~-])(?:pantheon|tests|tools|docs)/[\w./*-]*[\w/*]", page.read_text()):
+        assert list(ROOT.glob(path)), f"{page.name} names {path}"
+
+
+def tree_entries(text):
+    """(folder, name) of every line of a tree: two spaces a step, a name, two spaces or more, what it is."""
+    folders = []
+    for line in text.splitlines():
+        indent, name = re.match(r"( *)(\S+)", line).groups()
+        del folders[len(indent) // 2:]
+        yield ROOT.joinpath(*folders), name
+        folders.append(name)
+
+
+def test_the_trees_are_the_tree():
+    """A name of a file without its ending stands for all of that stem."""
+    trees = re.findall(r"^```\n(pantheon/.*?)^```$", (ROOT / "docs" / "architecture.md").read_text(), re.S | re.M)
+    entries = [entry for tree in trees for entry in tree_entries(tree)]
+    assert len(entries) > 60
+    missing = [f"{folder / name}" for folder, name in entries
+               if not ((folder / name).is_dir() if name.endswith("/") else list(folder.glob(f"{name}*")))]
+    assert missing == []
+
+
+def test_every_folder_of_the_engine_is_in_a_tree():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for folder in (ROOT / "pantheon" / "_core").iterdir():
+        assert not folder.is_dir() or folder.name == "__pycache__" or f" {folder.name}/" in page, folder
