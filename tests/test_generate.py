@@ -328,7 +328,7 @@ def test_an_answer_that_is_dropped_frees_its_state(model):
     assert model.open_states() == []
 
 
-# ---- folders whose tokenizer has less than the logits, or says less than its older files -------------------------------
+# ---- folders whose tokenizer has less than the logits, or says less than its older files ----------------------------
 
 @pytest.fixture
 def folder(tmp_path):
