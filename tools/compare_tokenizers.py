@@ -2,6 +2,7 @@
 packages, text by text, and counts differences.
 
     python tools/compare_tokenizers.py [--cases 100000] [--seed 1] [--part pretokenizers|added|spm] [--from 0]
+    python tools/compare_tokenizers.py --blanks      # how long 100,000 blanks take, against the tokenizers package
 
 Three parts, a third of the cases each: every pre-tokenizer of GGUF files; random sets of added tokens, with all five
 flags, on random normalisers, in text that is trusted and in text that is not; SentencePiece models of random training
@@ -16,8 +17,10 @@ import argparse
 import io
 import json
 import random
+import statistics
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +29,7 @@ from typing import Any
 
 import sentencepiece
 import tokenizers as package
-from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pantheon.text import Tokenizer
 from pantheon.text.hf import load_tokenizer
@@ -228,6 +231,40 @@ def spm_text(ours: Tokenizer, theirs: sentencepiece.SentencePieceProcessor, text
     return theirs.decode(ids) if theirs.unk_id() in ids else ours.decode(ids)
 
 
+# ---- long runs of blanks ---------------------------------------------------------------------------------------------
+
+def blanks() -> None:
+    """Prints how long a run of 100,000 blanks takes with the added tokens of Phi-2, runs of 2 to 31 blanks each."""
+    model, n, text = trained_bytes(), 100_000, " " * 100_000
+    base = len(model["vocab"])
+    theirs = package.Tokenizer(models.BPE(model["vocab"], [tuple(m) for m in model["merges"]]))
+    theirs.pre_tokenizer, theirs.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    theirs.add_tokens([package.AddedToken(" " * i, normalized=True) for i in range(31, 1, -1)])
+    texts = [*sorted(model["vocab"], key=model["vocab"].get), *(" " * i for i in range(31, 1, -1))]
+    gguf = Tokenizer({
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [t.encode() for t in texts],
+        "tokenizer.ggml.token_type": [1] * base + [4] * 30,
+        "tokenizer.ggml.merges": [" ".join(m).encode() for m in model["merges"]],
+    }, len(texts))  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tokenizer.json").write_text(theirs.to_str(), "utf-8")
+        ours = load_tokenizer(folder, len(texts))
+    runs = {"tokenizers": lambda: theirs.encode(text).ids, "a folder": lambda: ours.encode(text, add_bos=False),
+            "a GGUF file": lambda: gguf.encode(text, add_bos=False)}  # fmt: skip
+    assert len({tuple(run()) for run in runs.values()}) == 1
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(9):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - begin)
+    reference = statistics.median(seconds["tokenizers"])
+    for name, found in seconds.items():
+        value = statistics.median(found)
+        print(f"{n} blanks, {name}: {1e3 * value:.1f} ms, {value / reference:.2f} x tokenizers")
+
+
 PARTS = {"pretokenizers": pretokenizer_cases, "added": added_cases, "spm": spm_cases}
 
 
@@ -237,7 +274,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--part", choices=sorted(PARTS), action="append")
     parser.add_argument("--from", dest="first", type=int, default=0, help="number of the first case of each part")
+    parser.add_argument("--blanks", action="store_true", help="only measure a long run of blanks")
     args = parser.parse_args()
+    if args.blanks:
+        blanks()
+        return 0
     warnings.simplefilter("ignore")
     print(f"tokenizers {package.__version__}, sentencepiece {sentencepiece.__version__}, seed {args.seed}")
     failed = 0
