@@ -1,7 +1,8 @@
 """What a template may use up: time, characters, items, nesting.
 
 Everything is asked for before it is done, by what it will cost: a call into C code cannot be stopped, and shared parts
-(a list that holds one long text a thousand times) take memory and time each time they are copied or compared.
+(a list that holds one long text a thousand times) take memory and time each time they are copied or compared. Sizes are
+looked at before the clock, so that what is too large is refused as that on a slow machine too.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Budget:
 
     def work(self, n: int) -> None:
         """Before one operation that looks at n characters or items."""
-        self.tick()
         if n > self._max_work:
             raise BudgetExceeded(f"template does more than {self._max_work} steps in one operation")
+        self.tick()
 
     def made(self, n: int) -> None:
         """Before memory is taken that n characters would need."""
@@ -67,16 +68,16 @@ class Budget:
 
     def characters(self, n: int, total: int | None = None) -> None:
         """Before a string of n characters is made; total: its length if n is only a part of it."""
-        self.tick()
         if max(n, total or 0) > self._max_output:
             raise BudgetExceeded(f"template makes a text longer than {self._max_output} characters")
         self.made(n + self.OBJECT)
+        self.tick()
 
     def length(self, n: int) -> None:
         """Before something of n elements is walked."""
-        self.tick()
         if n > self._max_items:
             raise BudgetExceeded(f"template makes a list of more than {self._max_items} items")
+        self.tick()
 
     def items(self, n: int) -> None:
         """Before a container of n elements is made."""
@@ -131,7 +132,6 @@ class Budget:
             stack.append((node, True))
             children = node.values() if isinstance(node, dict) else node
             stack.extend((c, False) for c in children if isinstance(c, (list, tuple, dict)) and id(c) not in sizes)
-        self.tick()
         size = sizes[id(value)]
         if size.items > 64:
             self._measured[id(value)] = value, size  # kept alive, so that no other gets its id; never changed

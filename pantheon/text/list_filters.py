@@ -65,6 +65,8 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
         seen = set()
         for item in environment.loop(value):
             key = get(item)
+            if isinstance(key, int):
+                environment.key(key)  # numbers of one hash would make each look-up as long as the list
             environment.budget.work(environment.budget.walk(key))
             if key not in seen:
                 environment.budget.made(environment.budget.OBJECT)

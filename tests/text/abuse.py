@@ -1,13 +1,15 @@
 """Every operation that a template can use, on values made to break budgets; test_budget.py runs it in a process.
 
-Usage: abuse.py KIND. Writes a JSON object to stdout: per operation what its abuses came to. The memory is limited, and
-an operation that hangs is ended by the alarm.
+Usage: abuse.py KIND. Writes a JSON object to stdout: per operation what its abuses came to. "budget" and "other" count
+answers, "late" those of the clock, "memory" and "slow" are defects. The memory is limited, and an operation that hangs
+is ended by the alarm.
 """
 
 import json
 import resource
 import signal
 import sys
+import time
 
 from pantheon.text import ChatTemplate, TemplateError
 from pantheon.text.sandbox import _DATA_METHODS, SandboxEnvironment
@@ -15,6 +17,9 @@ from pantheon.text.strings import _OPERATORS, BYTES_METHODS, METHODS
 
 HEADROOM = 768 << 20  # bytes over what the process takes before
 HANGS = 60  # seconds for one template, whose budget is far less
+SECONDS = 0.3  # that budget: it ends what runs in steps
+LOOP_SECONDS = 20.0  # of a loop that is to come to the end of its other budgets
+SLOW = 5.0  # seconds of processor time after that: what goes on so long is one call of C
 
 # Shared parts, common prefixes, texts that are formats or tags, numbers with one hash, lists that stand for 2^60 items.
 VALUES = {
@@ -150,19 +155,26 @@ def main(kind):
         taken = int(f.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + HEADROOM, taken + HEADROOM))
     outcomes = {}
+    seconds = LOOP_SECONDS if kind == "statements" else SECONDS
     cases = statements() if kind == "statements" else (
         (name, f"{make}{{{{ {expression} }}}}") for name, make, expression in expressions(kind))
     for name, source in cases:
         print(name, source[:300], file=sys.stderr)
         signal.alarm(HANGS)
+        begin = time.thread_time()
         try:
-            ChatTemplate(source, seconds=0.3).render([])
+            ChatTemplate(source, seconds=seconds).render([])
             outcome = "done"
         except TemplateError as e:
             outcome = str(e)
+        taken = time.thread_time() - begin
         known = outcomes.setdefault(name, {})
+        if taken > seconds + SLOW:
+            known.setdefault("slow", f"{taken:.1f} s: {source[:300]}")
         if "emory" in outcome:
             known.setdefault("memory", source[:300])
+        elif outcome.startswith("template runs longer"):
+            known["late"] = known.get("late", 0) + 1
         elif outcome.startswith(("template ", "tojson: indent", "pprint: nested")):
             known["budget"] = known.get("budget", 0) + 1
         else:
