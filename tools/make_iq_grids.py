@@ -1,6 +1,6 @@
-"""Writes pantheon/_core/kernels/ref/iq_grids.h from the grids of the gguf package.
+"""Writes pantheon/_core/kernels/iq_grids.h from the grids of the gguf package.
 
-    python tools/make_iq_grids.py > pantheon/_core/kernels/ref/iq_grids.h
+    python tools/make_iq_grids.py > pantheon/_core/kernels/iq_grids.h
 """
 from gguf import quants
 

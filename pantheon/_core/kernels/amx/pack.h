@@ -9,8 +9,8 @@
 #define PN_AMX_PACK_H
 
 #include "amx.h"
-#include "avx512/transpose.h"
 #include "kernels.h"
+#include "x86/transpose512.h"
 
 enum { UNIT = AMX_ROWS };                /* tokens */
 

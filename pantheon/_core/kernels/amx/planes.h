@@ -12,7 +12,7 @@
 #define PN_AMX_PLANES_H
 
 #include "amx.h"
-#include "avx512/tiles.h"
+#include "x86/tiles512.h"
 
 enum { PLANE_BYTES = 4 * AMX_TILE_BYTES, PLANES = 2 * PLANE_BYTES };
 

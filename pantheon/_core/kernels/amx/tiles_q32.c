@@ -3,8 +3,8 @@
  * Panels are those of panels.h with codes made signed: what they were offset by is taken off when they are unpacked.
  * Packed input: see pack.h. The float accumulators of a unit are 16 vectors, lane = row.
  */
-#include "avx512/tiles.h"
 #include "pack.h"
+#include "x86/tiles512.h"
 
 enum {
     TOK = PN_TILE_TOK,          /* tokens of a tile: a chunk of the panel is read once for all of them */

@@ -4,8 +4,8 @@
 #ifndef PN_AMX_UNPACK_K_H
 #define PN_AMX_UNPACK_K_H
 
-#include "avx512/transpose.h"
 #include "planes.h"
+#include "x86/transpose512.h"
 
 /* Bytes first and second of every dword, as two int16 */
 TILE_INLINE __m512i byte_pair(__m512i v, const int first, const int second)

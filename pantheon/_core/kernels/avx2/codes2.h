@@ -2,7 +2,7 @@
 #ifndef PN_AVX2_CODES2_H
 #define PN_AVX2_CODES2_H
 
-#include "rows8.h"
+#include "x86/rows8.h"
 
 /* Codes 32j .. 32j + 31, -1 or 1: bit k of the codes' dword is code k. */
 PN_INLINE __m256i q1_0_codes(const uint8_t *b, int j)

@@ -1,6 +1,6 @@
 /* Rows of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K and Q5_K to floats: embedding rows. */
-#include "codes45.h"
 #include "values.h"
+#include "x86/codes45.h"
 
 PN_INLINE void q32_dequant(pn_type type, const uint8_t *w, float *out, int64_t n)
 {

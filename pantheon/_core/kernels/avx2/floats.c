@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "avx2/for_lanes.h"
 #include "exp.h"
+#include "for_lanes.h"
 #include "kernels.h"
 
 #define AMAX_ZERO 0x1p-100f

@@ -1,8 +1,8 @@
 /* ref/rwkv.c in 8-wide registers: the same operations in the same order, so the same bits. */
 #include <math.h>
 
-#include "avx2/for_lanes.h"
 #include "exp.h"
+#include "for_lanes.h"
 #include "kernels.h"
 #include "rwkv.h"
 

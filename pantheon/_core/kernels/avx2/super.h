@@ -11,10 +11,10 @@
 #ifndef PN_AVX2_SUPER_H
 #define PN_AVX2_SUPER_H
 
-#include "panels.h"
-#include "rows8.h"
-#include "tiles.h"
 #include "values.h"
+#include "x86/panels.h"
+#include "x86/rows8.h"
+#include "x86/tiles.h"
 
 typedef struct pn_super_type {
     int bytes;                            /* of a block */

@@ -1,6 +1,6 @@
 /* Ternary rows: two-bit codes are masked out of a vector and multiplied as unsigned bytes, and the sum of the input's
  * codes is taken off once. 16-bit sums take at most 3 * 127 * 2 = 762 a step and lane, so 32 steps fit. */
-#include "rows8.h"
+#include "x86/rows8.h"
 
 enum { STEPS = 32 };
 

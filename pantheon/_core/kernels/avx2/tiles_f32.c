@@ -1,7 +1,7 @@
 /* Matrix x matrix tiles of F32, F16 and BF16: see tiles_f32.h. 4 rows x 3 tokens of one chain are 12 sums, which just
  * fill the registers.
  */
-#include "tiles_f32.h"
+#include "x86/tiles_f32.h"
 
 enum { SUB_TOK = 3 };
 

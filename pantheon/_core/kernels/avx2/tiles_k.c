@@ -12,8 +12,8 @@
  * One vpmaddubsw sums two products, at most 2 * 63 * 127 = 16002: it cannot saturate. int32: 256 * 63 * 31 * 127 <
  * 2^26 (Q5_K), 256 * 128 * 32 * 127 < 2^28 (Q6_K).
  */
-#include "codes45.h"
-#include "tiles_k.h"
+#include "x86/codes45.h"
+#include "x86/tiles_k.h"
 
 enum { TOK = 4, SUBS = PANEL_SUBS, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 2 };
 

@@ -11,9 +11,9 @@
  * two products, at most 2 * 31 * 127 = 7874: it cannot saturate.
  */
 #include "codes2.h"
-#include "codes4.h"
-#include "codes45.h"
-#include "tiles_q32.h"
+#include "x86/codes4.h"
+#include "x86/codes45.h"
+#include "x86/tiles_q32.h"
 
 enum { TOK = 6, STEPS = PANEL_STEPS, PREFETCH_BLOCKS = 16 };
 

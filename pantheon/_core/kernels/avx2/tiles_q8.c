@@ -9,8 +9,8 @@
  *
  * Range: a 32-bit lane sums 32 products, at most 32 * 128 * 127 < 2^19.
  */
-#include "codes4.h"
-#include "tiles_q32.h"
+#include "x86/codes4.h"
+#include "x86/tiles_q32.h"
 
 enum { TOK = 4, STEPS = 16, PREFETCH_BLOCKS = 8 };
 enum { PANEL_D = STEPS * PANEL_SET };

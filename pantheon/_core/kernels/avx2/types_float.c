@@ -1,7 +1,7 @@
 /* F32, F16, BF16: four accumulators of eight lanes a row and the tree of ref, so the bits are those of ref too. */
 #include <math.h>
 
-#include "rows8.h"
+#include "x86/rows8.h"
 
 PN_INLINE __m256 f32_load8(const uint8_t *p) { return _mm256_loadu_ps((const float *)p); }
 PN_INLINE __m256 f16_load8(const uint8_t *p) { return _mm256_cvtph_ps(load128(p)); }

@@ -1,7 +1,7 @@
 /* IQ4_NL, MXFP4, NVFP4 and IQ4_XS: codes looked up in a list of 16. The multiply takes one unsigned operand: |w| times
  * the activation with w's sign. */
-#include "codes4.h"
 #include "super.h"
+#include "x86/codes4.h"
 
 PN_INLINE __m256i signed_products(__m256i w, __m256i x)
 {

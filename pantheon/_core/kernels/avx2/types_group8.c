@@ -1,5 +1,5 @@
 /* int8 with one scale per 32 weights and inputs of 16 bits: ref/types_group8.c, eight rows at once. */
-#include "rows8.h"
+#include "x86/rows8.h"
 
 enum { SIZE = 32, BYTES = 4 + SIZE };
 

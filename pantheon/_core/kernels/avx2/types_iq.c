@@ -1,6 +1,6 @@
 /* IQ2, IQ3 and IQ1: rows of a grid, eight or four values at a time, with separate signs. The grids are expanded to
  * bytes once, when the level's table is built; their index lists are those of the reference. */
-#include "../ref/iq_grids.h"
+#include "iq_grids.h"
 #include "super.h"
 
 static uint64_t iq2_xxs_rows[256], iq2_xs_rows[512], iq2_s_rows[1024], iq1_rows[2048];

@@ -1,6 +1,6 @@
 /* Q4_0 and Q4_1. 16 products of a 4-bit code and an activation fit 16 bits (16 * 15 * 127 = 30480), so the sums of a
  * block stay in 16 bits until one last multiply-add by ones. */
-#include "rows8.h"
+#include "x86/rows8.h"
 
 /* Lane r: sum of code * activation of row r's block, the 16 code bytes at qs + r * stride. */
 PN_INLINE __m256i q4_sums(const uint8_t *qs, size_t stride, const int8_t *x)

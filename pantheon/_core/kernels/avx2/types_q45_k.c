@@ -1,5 +1,5 @@
 /* Q4_K and Q5_K: eight groups of 32 codes, each with a 6-bit scale and minimum. */
-#include "rows8.h"
+#include "x86/rows8.h"
 
 /* The 6-bit pairs of two rows: per half, 8 bytes of scales, then 8 of minimums. Reads 16 bytes where the pairs take
  * 12; the other 4 are the block's own. */

@@ -1,6 +1,6 @@
 /* Q5_0 and Q5_1. Eight products of a 5-bit code and an activation fit 16 bits (8 * 31 * 127 = 31496): the sums go to
  * 32 bits one tree level before the end. */
-#include "rows8.h"
+#include "x86/rows8.h"
 
 /* Lane r: sum of unsigned code * activation of row r's block; qh and qs are where row 0 has its fifth bits and
  * nibbles. */

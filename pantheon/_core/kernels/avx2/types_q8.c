@@ -1,5 +1,5 @@
 /* Q8_0: whole rows of 32 bytes. The multiply takes one unsigned operand: |w| times the activation with w's sign. */
-#include "rows8.h"
+#include "x86/rows8.h"
 
 static void q8_0_dot8(const uint8_t *w, size_t stride, const pn_act *x, int t, float *out, size_t os)
 {

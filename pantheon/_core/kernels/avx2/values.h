@@ -2,7 +2,7 @@
 #ifndef PN_AVX2_VALUES_H
 #define PN_AVX2_VALUES_H
 
-#include "rows8.h"
+#include "x86/rows8.h"
 
 /* out[i] = scale * code, plus add where has_min, for 16 signed codes */
 PN_INLINE void store_16_values(float *out, __m128i codes, int has_min, float scale, float add)

@@ -2,8 +2,8 @@
 #ifndef PN_AVX512_PACK_H
 #define PN_AVX512_PACK_H
 
-#include "transpose.h"
-#include "vnni.h"
+#include "x86/transpose512.h"
+#include "x86/vnni.h"
 
 enum { PACK_TOK = 12, PACK_QUARTERS = 3 }; /* most tokens of a tile, and the quarters of a register that they fill */
 

@@ -2,7 +2,7 @@
  *
  * A register holds the 8 lanes of two rows, and a token's lanes twice. 4 rows x 6 tokens of one chain are 12 sums.
  */
-#include "avx2/tiles_f32.h"
+#include "x86/tiles_f32.h"
 
 enum { PAIRS = QUAD / 2, PAIR = 2 * LANES };
 

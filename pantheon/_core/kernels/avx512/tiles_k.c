@@ -4,7 +4,7 @@
  * Panels: see panels.h; unpacked by avx2. Packed input: see vnni.h.
  */
 #include "pack.h"
-#include "tiles.h"
+#include "x86/tiles512.h"
 
 enum { TOK = 12 };
 

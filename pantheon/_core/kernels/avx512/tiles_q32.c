@@ -4,8 +4,8 @@
  * Panels: see panels.h. Packed input: see vnni.h.
  */
 #include "pack.h"
-#include "tiles.h"
 #include "unpack_q32.h"
+#include "x86/tiles512.h"
 
 enum { TOK = 12 };
 

@@ -1,7 +1,7 @@
 /* Matrix x matrix tile of super-blocks of 256 weights as int16: vpdpwssd, 2 k a step. Panels and packed input are those
  * of avx2 (panels.h), with more tokens a tile.
  */
-#include "tiles.h"
+#include "x86/tiles512.h"
 
 enum { TOK = 12 };
 

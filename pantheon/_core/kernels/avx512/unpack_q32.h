@@ -6,9 +6,9 @@
 #ifndef PN_AVX512_UNPACK_Q32_H
 #define PN_AVX512_UNPACK_Q32_H
 
-#include "avx2/codes45.h"
-#include "tiles.h"
-#include "transpose.h"
+#include "x86/codes45.h"
+#include "x86/tiles512.h"
+#include "x86/transpose512.h"
 
 enum { Q32_PREFETCH_BLOCKS = 16, Q8_PREFETCH_BLOCKS = 8 };
 

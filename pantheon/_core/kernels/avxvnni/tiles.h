@@ -2,7 +2,7 @@
 #ifndef PN_AVXVNNI_TILES_H
 #define PN_AVXVNNI_TILES_H
 
-#include "vnni.h"
+#include "x86/vnni.h"
 
 /* s0 += w0 * x, s1 += w1 * x over 4 k. The prefix keeps the assembler from choosing the AVX-512 encoding. Without the
  * instruction the sources are compiled to be emulated (docs/levels.md). */

@@ -3,8 +3,8 @@
  *
  * Panels: see panels.h; unpacked by avx2. Packed input: see vnni.h.
  */
-#include "../avx2/tiles_k.h"
 #include "tiles.h"
+#include "x86/tiles_k.h"
 
 enum { TOK = 6 };
 

@@ -3,8 +3,8 @@
  *
  * Panels: see panels.h; those of Q4_0 to Q5_1 are unpacked by avx2. Packed input: see vnni.h.
  */
-#include "../avx2/tiles_q32.h"
 #include "tiles.h"
+#include "x86/tiles_q32.h"
 
 enum { TOK = 6 };
 

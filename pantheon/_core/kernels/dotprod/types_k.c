@@ -1,3 +1,3 @@
 /* neon/types_k.c with the dot product instruction. */
 #include "level.h"
-#include "../neon/types_k.c"
+#include "neon/types_k.c"

@@ -9,8 +9,8 @@
 #define PN_REF_BLOCKS_H
 
 #include <math.h>
-#include "../kernels.h"
-#include "../bits.h"
+#include "bits.h"
+#include "kernels.h"
 
 #define PN_INLINE static inline __attribute__((always_inline))
 

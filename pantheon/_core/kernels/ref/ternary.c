@@ -4,9 +4,9 @@
  * 131072 elements; the caller multiplies it by the token's scale and the matrix's. */
 #include <math.h>
 
-#include "../exp.h"
-#include "../kernels.h"
-#include "../lanes.h"
+#include "exp.h"
+#include "kernels.h"
+#include "lanes.h"
 
 /* Inputs below this count as this: what the models were trained with. */
 #define AMAX_LEAST 1e-5f

@@ -3,8 +3,8 @@
  * One 512-bit vector holds 4 consecutive k of all 16 rows, lane = row. vpdpbusd takes the input as a broadcast memory
  * operand, so a step is one weight load and one instruction per token. vpdpwssd does the same with 2 int16 numbers.
  */
-#ifndef PN_AVX512_TILES_H
-#define PN_AVX512_TILES_H
+#ifndef PN_X86_TILES512_H
+#define PN_X86_TILES512_H
 
 #include "vnni.h"
 

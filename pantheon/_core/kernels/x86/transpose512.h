@@ -1,6 +1,6 @@
 /* Rows to lanes: 4 dwords of up to 16 rows become 4 vectors of one dword of every row, lane = row. */
-#ifndef PN_AVX512_TRANSPOSE_H
-#define PN_AVX512_TRANSPOSE_H
+#ifndef PN_X86_TRANSPOSE512_H
+#define PN_X86_TRANSPOSE512_H
 
 #include <immintrin.h>
 #include <stddef.h>

@@ -8,8 +8,8 @@
  *   f32
  *                               | dmin (16,) f32 (not Q6_K).
  */
-#ifndef PN_PANELS_H
-#define PN_PANELS_H
+#ifndef PN_X86_PANELS_H
+#define PN_X86_PANELS_H
 
 #include "kernels.h"
 

@@ -7,8 +7,8 @@
  * Panel:  rows as f32, (4 row groups, groups of 8 in chain order, 4 rows, 8 lanes), then the ends (16 rows, 8).
  * Packed input of T tokens:  (groups of 8 in chain order, T, 8 lanes) f32, then the ends (T, 8).
  */
-#ifndef PN_AVX2_TILES_F32_H
-#define PN_AVX2_TILES_F32_H
+#ifndef PN_X86_TILES_F32_H
+#define PN_X86_TILES_F32_H
 
 #include "tiles.h"
 

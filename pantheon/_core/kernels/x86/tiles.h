@@ -6,8 +6,8 @@
  * in registers; the float accumulators of the tile live in an array that the first-level cache holds, and are touched
  * once a block.
  */
-#ifndef PN_AVX2_TILES_H
-#define PN_AVX2_TILES_H
+#ifndef PN_X86_TILES_H
+#define PN_X86_TILES_H
 
 #include <immintrin.h>
 #include <string.h>

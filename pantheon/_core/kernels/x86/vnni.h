@@ -10,12 +10,12 @@
  * Range of a sum, its start taken off: 32 * 128 * 127 < 2^19 (Q8_0); 256 * 128 * 32 * 127 < 2^27 with the scales
  * (Q6_K).
  */
-#ifndef PN_VNNI_H
-#define PN_VNNI_H
+#ifndef PN_X86_VNNI_H
+#define PN_X86_VNNI_H
 
-#include "avx2/codes4.h"
-#include "avx2/tiles.h"
+#include "codes4.h"
 #include "panels.h"
+#include "tiles.h"
 
 #define TILE_STATIC static __attribute__((unused))
 

@@ -1,6 +1,6 @@
 /* The end of a K block, the same for every level with 256-bit tiles: float steps from exact integers. */
-#ifndef PN_AVX2_TILES_K_H
-#define PN_AVX2_TILES_K_H
+#ifndef PN_X86_TILES_K_H
+#define PN_X86_TILES_K_H
 
 #include "panels.h"
 #include "tiles.h"

@@ -4,12 +4,12 @@
  * vectors hold partial sums of all eight rows, and the trees below end with row r in 32-bit lane r. The rows are any
  * distance apart; nothing outside a row's own blocks is read.
  */
-#ifndef PN_AVX2_ROWS8_H
-#define PN_AVX2_ROWS8_H
+#ifndef PN_X86_ROWS8_H
+#define PN_X86_ROWS8_H
 
 #include <immintrin.h>
-#include "../bits.h"
-#include "../kernels.h"
+#include "bits.h"
+#include "kernels.h"
 
 #define PN_INLINE static inline __attribute__((always_inline))
 

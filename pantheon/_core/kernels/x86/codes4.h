@@ -1,7 +1,7 @@
 /* Codes of 4 bits that index a list of values, and the scales that go with them: IQ4_NL and IQ4_XS (unequal steps),
  * MXFP4 and NVFP4 (the magnitudes of a 4-bit float, doubled). The reference says what each number means. */
-#ifndef PN_AVX2_CODES4_H
-#define PN_AVX2_CODES4_H
+#ifndef PN_X86_CODES4_H
+#define PN_X86_CODES4_H
 
 #include "rows8.h"
 

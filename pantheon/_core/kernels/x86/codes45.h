@@ -1,6 +1,6 @@
 /* Unsigned codes of 4 and 5 bits: Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K. 32 codes in order. */
-#ifndef PN_AVX2_CODES45_H
-#define PN_AVX2_CODES45_H
+#ifndef PN_X86_CODES45_H
+#define PN_X86_CODES45_H
 
 #include "panels.h"
 #include "rows8.h"
