@@ -10,9 +10,9 @@
  * adds exactly its own positions, in increasing order, as the definition says.
  */
 #include "attn_loops.h"
-#include "exp.h"
 #include "kv_expand.h"
-#include "lanes.h"
+#include "x86/exp.h"
+#include "x86/lanes.h"
 
 static inline int min_int(int a, int b)
 {

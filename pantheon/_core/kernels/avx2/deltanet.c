@@ -1,9 +1,9 @@
 /* ref/deltanet.c in 8-wide registers: the same operations in the same order, so the same bits. */
 #include <math.h>
 
-#include "exp.h"
 #include "kernels.h"
-#include "lanes.h"
+#include "x86/exp.h"
+#include "x86/lanes.h"
 
 static void sigmoid_mul(float *x, const float *gate, int n)
 {

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "exp.h"
 #include "for_lanes.h"
 #include "kernels.h"
+#include "x86/exp.h"
 
 #define AMAX_ZERO 0x1p-100f
 

@@ -2,7 +2,7 @@
 #ifndef PN_AVX2_FOR_LANES_H
 #define PN_AVX2_FOR_LANES_H
 
-#include "lanes.h"
+#include "x86/lanes.h"
 
 /* Runs body with i at every 8th element; load and store act on whole registers but for the last one. */
 #define FOR_LANES(n, body)                                                                     \

@@ -1,6 +1,6 @@
 /* Rounding one position of a head to f16, 8 dims at a time. Quantised types are stored by the reference code. */
 #include "kv_expand.h"
-#include "lanes.h"
+#include "x86/lanes.h"
 
 static inline int part(int head_dim, int d)
 {

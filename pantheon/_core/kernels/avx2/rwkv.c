@@ -1,10 +1,10 @@
 /* ref/rwkv.c in 8-wide registers: the same operations in the same order, so the same bits. */
 #include <math.h>
 
-#include "exp.h"
 #include "for_lanes.h"
 #include "kernels.h"
 #include "rwkv.h"
+#include "x86/exp.h"
 
 enum { N = PN_RWKV_HEAD, V = N / PN_LANES };
 

@@ -9,8 +9,8 @@
  * exponentials takes the two groups of a register one after the other.
  */
 #include "attn_loops.h"
-#include "exp.h"
-#include "lanes.h"
+#include "x86/exp.h"
+#include "x86/lanes.h"
 
 enum { FEW_ROWS = 6 };
 

@@ -3,8 +3,8 @@
  */
 #include <immintrin.h>
 
-#include "exp.h"
 #include "kernels.h"
+#include "x86/exp.h"
 
 enum { LANES = 16, GROUP_VECS = PN_DELTA_COLUMNS / LANES, VECS = 2 * GROUP_VECS };
 

@@ -5,9 +5,9 @@
  */
 #include <math.h>
 
-#include "exp.h"
 #include "kernels.h"
-#include "lanes.h"
+#include "x86/exp.h"
+#include "x86/lanes.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define AMAX_ZERO 0x1p-100f

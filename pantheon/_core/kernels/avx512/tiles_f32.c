@@ -1,4 +1,4 @@
-/* Matrix x matrix tiles of F32, F16 and BF16: see avx2/tiles_f32.h. Panels and packed input are those of avx2.
+/* Matrix x matrix tiles of F32, F16 and BF16: see x86/tiles_f32.h. Panels and packed input are those of avx2.
  *
  * A register holds the 8 lanes of two rows, and a token's lanes twice. 4 rows x 6 tokens of one chain are 12 sums.
  */

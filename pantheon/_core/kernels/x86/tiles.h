@@ -1,4 +1,4 @@
-/* What the matrix x matrix tiles of this level share.
+/* What matrix x matrix tiles in 256-bit registers share.
  *
  * A panel is 16 weight rows unpacked once and read by every token tile: two vectors of 8 lanes, lane = row. Integer
  * tiles advance 4 consecutive k per lane and step (int8 codes) or 2 (int16): a step loads the two row vectors and

@@ -1,4 +1,4 @@
-/* What the matrix x matrix tiles of this level share.
+/* What matrix x matrix tiles in 512-bit registers share.
  *
  * One 512-bit vector holds 4 consecutive k of all 16 rows, lane = row. vpdpbusd takes the input as a broadcast memory
  * operand, so a step is one weight load and one instruction per token. vpdpwssd does the same with 2 int16 numbers.
