@@ -51,17 +51,4 @@ static inline void pn_store_half(uint8_t *p, float x)
     memcpy(p, &h, 2);
 }
 
-/* The parts of a level that its attention file brings together, and the code of lower levels for shapes that a level
- * leaves to them. */
-void pn_ref_attn_tile_f16(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_ref_attn_tile_f32(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_ref_attn_tile_q8_0(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_ref_attn_tile_q4_0(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_avx2_attn_tile_f16(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_avx2_attn_tile_f32(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_avx2_attn_tile_q8_0(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_avx2_attn_tile_q4_0(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile);
-void pn_ref_kv_store(pn_kernels *k);
-void pn_avx2_kv_store(pn_kernels *k);
-
 #endif

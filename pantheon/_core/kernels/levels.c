@@ -16,13 +16,14 @@ FAMILY(pn_ref_types_ternary);
 FAMILY(pn_ref_types_iq);
 FAMILY(pn_ref_ternary);
 FAMILY(pn_ref_floats);
+FAMILY(pn_ref_kv_store);
 FAMILY(pn_ref_attention);
 FAMILY(pn_ref_deltanet);
 FAMILY(pn_ref_rwkv);
 FAMILY(pn_ref_types_group8);
 static const pn_level_init REF[] = {
     pn_ref_types_float, pn_ref_types_q32, pn_ref_types_k, pn_ref_types_fp4, pn_ref_types_ternary, pn_ref_types_iq,
-    pn_ref_ternary, pn_ref_floats, pn_ref_attention, pn_ref_deltanet, pn_ref_rwkv,
+    pn_ref_ternary, pn_ref_floats, pn_ref_kv_store, pn_ref_attention, pn_ref_deltanet, pn_ref_rwkv,
     pn_ref_types_group8,
 };
 
@@ -39,9 +40,11 @@ FAMILY(pn_avx2_types_ternary);
 FAMILY(pn_avx2_ternary);
 FAMILY(pn_avx2_dequant);
 FAMILY(pn_avx2_floats);
+FAMILY(pn_avx2_kv_store);
 FAMILY(pn_avx2_attention);
 FAMILY(pn_avx2_tiles_q32);
 FAMILY(pn_avx2_tiles_k);
+FAMILY(pn_avx2_tiles_s16);
 FAMILY(pn_avx2_tiles_q8);
 FAMILY(pn_avx2_tiles_f32);
 FAMILY(pn_avx2_deltanet);
@@ -49,11 +52,9 @@ FAMILY(pn_avx2_rwkv);
 FAMILY(pn_avx2_types_group8);
 static const pn_level_init AVX2[] = {
     pn_avx2_types_float, pn_avx2_types_q4, pn_avx2_types_q5, pn_avx2_types_q8, pn_avx2_types_q45_k, pn_avx2_dequant,
-    pn_avx2_floats, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_q8, pn_avx2_tiles_f32,
-    pn_avx2_deltanet, pn_avx2_rwkv, pn_avx2_types_group8,
-    /* after the tiles of Q6_K, which they use */
-    pn_avx2_types_q236_k, pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary,
-    pn_avx2_ternary,
+    pn_avx2_floats, pn_avx2_kv_store, pn_avx2_attention, pn_avx2_tiles_q32, pn_avx2_tiles_k, pn_avx2_tiles_s16,
+    pn_avx2_tiles_q8, pn_avx2_tiles_f32, pn_avx2_deltanet, pn_avx2_rwkv, pn_avx2_types_group8, pn_avx2_types_q236_k,
+    pn_avx2_types_fp4, pn_avx2_types_iq, pn_avx2_types_ternary, pn_avx2_ternary,
 };
 #endif
 

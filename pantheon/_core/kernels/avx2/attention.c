@@ -171,14 +171,17 @@ INLINE void attn_tile(const pn_attn_rows *rows, const uint8_t *k, const uint8_t 
     }
 }
 
-#define ATTN_TILE(name, kind, group_bytes, row_bytes)                                                              \
-    void pn_avx2_attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile)          \
-    {                                                                                                              \
-        const size_t head_dim = (size_t)rows->head_dim;                                                            \
-        if (head_dim % 8 || head_dim > MAX_HEAD_DIM)                                                               \
-            pn_ref_attn_tile_##name(rows, k, v, tile);                                                             \
-        else                                                                                                       \
-            attn_tile(rows, k, v, tile, kind, group_bytes, row_bytes);                                             \
+/* The level below's, for shapes that this one leaves to it. */
+static void (*lower[PN_KVK_COUNT])(const pn_attn_rows *, const uint8_t *, const uint8_t *, int);
+
+#define ATTN_TILE(name, kind, group_bytes, row_bytes) \
+    static void attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile) \
+    { \
+        const size_t head_dim = (size_t)rows->head_dim; \
+        if (head_dim % 8 || head_dim > MAX_HEAD_DIM) \
+            lower[kind](rows, k, v, tile); \
+        else \
+            attn_tile(rows, k, v, tile, kind, group_bytes, row_bytes); \
     }
 
 ATTN_TILE(f16, PN_KVK_F16, head_dim * 16, head_dim * 2)
@@ -188,9 +191,10 @@ ATTN_TILE(q4_0, PN_KVK_Q4_0, head_dim / 32 * PN_K_Q4_CHUNK, head_dim / 32 * PN_V
 
 void pn_avx2_attention(pn_kernels *k)
 {
-    pn_avx2_kv_store(k);
-    k->kv[PN_KVK_F16].attn_tile = pn_avx2_attn_tile_f16;
-    k->kv[PN_KVK_F32].attn_tile = pn_avx2_attn_tile_f32;
-    k->kv[PN_KVK_Q8_0].attn_tile = pn_avx2_attn_tile_q8_0;
-    k->kv[PN_KVK_Q4_0].attn_tile = pn_avx2_attn_tile_q4_0;
+    for (int i = 0; i < PN_KVK_COUNT; i++)
+        lower[i] = k->kv[i].attn_tile;
+    k->kv[PN_KVK_F16].attn_tile = attn_tile_f16;
+    k->kv[PN_KVK_F32].attn_tile = attn_tile_f32;
+    k->kv[PN_KVK_Q8_0].attn_tile = attn_tile_q8_0;
+    k->kv[PN_KVK_Q4_0].attn_tile = attn_tile_q4_0;
 }

@@ -236,9 +236,6 @@ PN_INLINE void super_unpack_u6(const pn_super_type *ty, const uint8_t *w, size_t
 
 /* ---- the table entry --------------------------------------------------------------------------------------------- */
 
-/* tiles_s16.c: sets the matrix functions of a type whose unpack makes int16 panels */
-void pn_avx2_set_s16(pn_type_ops *ops, int has_min, void (*unpack)(const uint8_t *, size_t, int, int, uint8_t *));
-
 /* The functions of a type described by the constant `form`; panel_kind is s16 or u6. */
 #define PN_SUPER_ROWS(type, form) \
     static void type##_dequant(const uint8_t *w, float *out, int64_t n) { super_dequant(&form, w, out, n); } \
@@ -257,16 +254,6 @@ void pn_avx2_set_s16(pn_type_ops *ops, int has_min, void (*unpack)(const uint8_t
 
 #define PN_SUPER_SET_ROWS(k, id, prefix) (PN_AVX2_SET(k, id, prefix), (k)->type[id].dequant = prefix##_dequant)
 
-#define PN_SUPER_SET_S16(k, id, prefix, has_min) \
-    do { \
-        PN_SUPER_SET_ROWS(k, id, prefix); \
-        pn_avx2_set_s16(&(k)->type[id], has_min, prefix##_unpack); \
-    } while (0)
-
-#define PN_SUPER_SET_U6(k, id, prefix) \
-    do { \
-        PN_SUPER_SET_ROWS(k, id, prefix); \
-        tiles_like(&(k)->type[id], &(k)->type[PN_Q6_K], prefix##_unpack); \
-    } while (0)
+#define PN_SUPER_SET(k, id, prefix) (PN_SUPER_SET_ROWS(k, id, prefix), (k)->type[id].unpack = prefix##_unpack)
 
 #endif

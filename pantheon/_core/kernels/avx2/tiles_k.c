@@ -211,4 +211,8 @@ void pn_avx2_tiles_k(pn_kernels *k)
     tiles_set(&k->type[PN_Q4_K], TOK, panel_bytes_q4_k, unpack_q4_k, pack_bytes, pack_x, tile_q4_k);
     tiles_set(&k->type[PN_Q5_K], TOK, panel_bytes_q5_k, unpack_q5_k, pack_bytes, pack_x, tile_q5_k);
     tiles_set(&k->type[PN_Q6_K], TOK, panel_bytes_q6_k, unpack_q6_k, pack_bytes, pack_x, tile_q6_k);
+    for (size_t i = 0; i < sizeof PANELS_OF_Q6_K / sizeof *PANELS_OF_Q6_K; i++) { /* their own files unpack them */
+        pn_type_ops *ops = &k->type[PANELS_OF_Q6_K[i]];
+        tiles_like(ops, &k->type[PN_Q6_K], ops->unpack);
+    }
 }

@@ -3,7 +3,8 @@
  *
  * Panels and packed input: see panels.h.
  */
-#include "super.h"
+#include "x86/panels.h"
+#include "x86/tiles.h"
 
 enum { TOK = 4 };
 
@@ -92,8 +93,17 @@ TILE_UP_TO_4(tile_min, 1, tile)
 static size_t panel_bytes_plain(int n) { return (size_t)(n / 256) * (size_t)s16_panel_block(0); }
 static size_t panel_bytes_min(int n) { return (size_t)(n / 256) * (size_t)s16_panel_block(1); }
 
-void pn_avx2_set_s16(pn_type_ops *ops, int has_min, void (*unpack)(const uint8_t *, size_t, int, int, uint8_t *))
+/* The types' own files unpack them. */
+static void set(pn_type_ops *ops, int has_min)
 {
-    tiles_set(ops, TOK, has_min ? panel_bytes_min : panel_bytes_plain, unpack, pack_bytes, pack_x,
+    tiles_set(ops, TOK, has_min ? panel_bytes_min : panel_bytes_plain, ops->unpack, pack_bytes, pack_x,
               has_min ? tile_min : tile_plain);
+}
+
+void pn_avx2_tiles_s16(pn_kernels *k)
+{
+    for (size_t i = 0; i < sizeof S16_PANELS / sizeof *S16_PANELS; i++)
+        set(&k->type[S16_PANELS[i]], 0);
+    for (size_t i = 0; i < sizeof S16_PANELS_WITH_MIN / sizeof *S16_PANELS_WITH_MIN; i++)
+        set(&k->type[S16_PANELS_WITH_MIN[i]], 1);
 }

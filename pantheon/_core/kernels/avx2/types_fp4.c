@@ -121,5 +121,5 @@ void pn_avx2_types_fp4(pn_kernels *k)
     PN_AVX2_SET(k, PN_IQ4_NL, iq4_nl);
     PN_AVX2_SET(k, PN_MXFP4, mxfp4);
     PN_AVX2_SET(k, PN_NVFP4, nvfp4);
-    PN_SUPER_SET_S16(k, PN_IQ4_XS, iq4_xs, 0);
+    PN_SUPER_SET(k, PN_IQ4_XS, iq4_xs);
 }

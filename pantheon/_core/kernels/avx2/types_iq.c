@@ -258,11 +258,11 @@ PN_SUPER_FUNCTIONS(iq1_m, IQ1_M, u6)
 void pn_avx2_types_iq(pn_kernels *k)
 {
     expand_grids();
-    PN_SUPER_SET_S16(k, PN_IQ2_XXS, iq2_xxs, 0);
-    PN_SUPER_SET_S16(k, PN_IQ2_XS, iq2_xs, 0);
-    PN_SUPER_SET_S16(k, PN_IQ2_S, iq2_s, 0);
-    PN_SUPER_SET_S16(k, PN_IQ3_XXS, iq3_xxs, 0);
-    PN_SUPER_SET_U6(k, PN_IQ3_S, iq3_s);
-    PN_SUPER_SET_U6(k, PN_IQ1_S, iq1_s);
-    PN_SUPER_SET_U6(k, PN_IQ1_M, iq1_m);
+    PN_SUPER_SET(k, PN_IQ2_XXS, iq2_xxs);
+    PN_SUPER_SET(k, PN_IQ2_XS, iq2_xs);
+    PN_SUPER_SET(k, PN_IQ2_S, iq2_s);
+    PN_SUPER_SET(k, PN_IQ3_XXS, iq3_xxs);
+    PN_SUPER_SET(k, PN_IQ3_S, iq3_s);
+    PN_SUPER_SET(k, PN_IQ1_S, iq1_s);
+    PN_SUPER_SET(k, PN_IQ1_M, iq1_m);
 }

@@ -63,7 +63,7 @@ PN_SUPER_ROWS(q6_k, Q6_K)
 
 void pn_avx2_types_q236_k(pn_kernels *k)
 {
-    PN_SUPER_SET_S16(k, PN_Q2_K, q2_k, 1);
-    PN_SUPER_SET_U6(k, PN_Q3_K, q3_k);
+    PN_SUPER_SET(k, PN_Q2_K, q2_k);
+    PN_SUPER_SET(k, PN_Q3_K, q3_k);
     PN_SUPER_SET_ROWS(k, PN_Q6_K, q6_k);
 }

@@ -96,8 +96,8 @@ PN_DOT1_FROM_DOT8(q2_0)
 
 void pn_avx2_types_ternary(pn_kernels *k)
 {
-    PN_SUPER_SET_U6(k, PN_TQ1_0, tq1_0);
-    PN_SUPER_SET_U6(k, PN_TQ2_0, tq2_0);
+    PN_SUPER_SET(k, PN_TQ1_0, tq1_0);
+    PN_SUPER_SET(k, PN_TQ2_0, tq2_0);
     PN_AVX2_SET(k, PN_Q1_0, q1_0);
     PN_AVX2_SET(k, PN_Q2_0, q2_0);
 }

@@ -176,11 +176,14 @@ NEON_INLINE void attn_tile(const pn_attn_rows *rows, const uint8_t *k, const uin
     }
 }
 
+/* The level below's, for shapes that this one leaves to it. */
+static void (*lower[PN_KVK_COUNT])(const pn_attn_rows *, const uint8_t *, const uint8_t *, int);
+
 #define ATTN_TILE(name, kind) \
     static void attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile) \
     { \
         if (rows->head_dim % 8) \
-            pn_ref_attn_tile_##name(rows, k, v, tile); \
+            lower[kind](rows, k, v, tile); \
         else \
             attn_tile(rows, k, v, tile, kind); \
     }
@@ -192,6 +195,8 @@ ATTN_TILE(q4_0, PN_KVK_Q4_0)
 
 void PN_NEON(attention)(pn_kernels *k)
 {
+    for (int i = 0; i < PN_KVK_COUNT; i++)
+        lower[i] = k->kv[i].attn_tile;
     k->kv[PN_KVK_F16].attn_tile = attn_tile_f16;
     k->kv[PN_KVK_F32].attn_tile = attn_tile_f32;
     k->kv[PN_KVK_Q8_0].attn_tile = attn_tile_q8_0;

@@ -102,10 +102,10 @@ static inline __attribute__((always_inline)) void attn_tile(const pn_attn_rows *
     }
 }
 
-#define ATTN_TILE(name)                                                                                            \
-    void pn_ref_attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile)           \
-    {                                                                                                              \
-        attn_tile(rows, k, v, tile, k_##name, v_##name);                                                           \
+#define ATTN_TILE(name) \
+    static void attn_tile_##name(const pn_attn_rows *rows, const uint8_t *k, const uint8_t *v, int tile) \
+    { \
+        attn_tile(rows, k, v, tile, k_##name, v_##name); \
     }
 
 ATTN_TILE(f16)
@@ -115,9 +115,8 @@ ATTN_TILE(q4_0)
 
 void pn_ref_attention(pn_kernels *k)
 {
-    pn_ref_kv_store(k);
-    k->kv[PN_KVK_F16].attn_tile = pn_ref_attn_tile_f16;
-    k->kv[PN_KVK_F32].attn_tile = pn_ref_attn_tile_f32;
-    k->kv[PN_KVK_Q8_0].attn_tile = pn_ref_attn_tile_q8_0;
-    k->kv[PN_KVK_Q4_0].attn_tile = pn_ref_attn_tile_q4_0;
+    k->kv[PN_KVK_F16].attn_tile = attn_tile_f16;
+    k->kv[PN_KVK_F32].attn_tile = attn_tile_f32;
+    k->kv[PN_KVK_Q8_0].attn_tile = attn_tile_q8_0;
+    k->kv[PN_KVK_Q4_0].attn_tile = attn_tile_q4_0;
 }

@@ -127,17 +127,19 @@ static void store_v_q4_0(uint8_t *v, int pos, int head_dim, const float *x)
     }
 }
 
-#define OPS(label)                                                                             \
-    (pn_kv_ops)                                                                                \
-    {                                                                                          \
-        .name = #label, .k_bytes = k_bytes_##label, .v_bytes = v_bytes_##label,                \
-        .store_k = store_k_##label, .store_v = store_v_##label,                                \
-    }
+#define SET(ops, label) \
+    do { \
+        (ops).name = #label; \
+        (ops).k_bytes = k_bytes_##label; \
+        (ops).v_bytes = v_bytes_##label; \
+        (ops).store_k = store_k_##label; \
+        (ops).store_v = store_v_##label; \
+    } while (0)
 
 void pn_ref_kv_store(pn_kernels *k)
 {
-    k->kv[PN_KVK_F16] = OPS(f16);
-    k->kv[PN_KVK_F32] = OPS(f32);
-    k->kv[PN_KVK_Q8_0] = OPS(q8_0);
-    k->kv[PN_KVK_Q4_0] = OPS(q4_0);
+    SET(k->kv[PN_KVK_F16], f16);
+    SET(k->kv[PN_KVK_F32], f32);
+    SET(k->kv[PN_KVK_Q8_0], q8_0);
+    SET(k->kv[PN_KVK_Q4_0], q4_0);
 }
