@@ -1,4 +1,4 @@
-"""Builds the Cython modules of pantheon/ and the C kernels, each kernel folder with its own instruction set.
+"""Builds the Cython modules of pantheon/ and the C kernels, each level of them with its own instruction set.
 
 Metadata is in pyproject.toml; this file only knows how to compile. Three environment variables change the build:
 
@@ -8,8 +8,8 @@ PANTHEON_USE_THREADS=0    no thread pool: pn_model.pool is NULL and everything r
 """
 import os
 import platform
+import runpy
 import shlex
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -33,40 +33,17 @@ if SANITIZE:
     CFLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined"]
     LDFLAGS += [f"-fsanitize={SANITIZE}"]
 
-# Kernel folder -> (machines that can compile it, extra flags). The wheel's baseline is plain x86-64 or AArch64; a level
-# above it is entered only after CPUID and XGETBV said that the processor and the system support it.
-LEVELS = {
-    "ref": (None, []),
-    "avx2": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c"]),
-    "avxvnni": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"]),
-    "avx512": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl",
-                                     "-mavx512vnni"]),
-    "amx": ({"x86_64", "AMD64"}, ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni",
-                                  "-mamx-tile", "-mamx-int8"]),
-    "neon": ({"aarch64", "arm64"}, []),
-    "dotprod": ({"aarch64", "arm64"}, ["-march=armv8.2-a+dotprod"]),
-}
-
-
-def levels():
-    """Levels for this machine, less those with instructions that its compiler is too old for."""
-    return {name: flags for name, (machines, flags) in LEVELS.items()
-            if machines is None or platform.machine() in machines and compiler_takes(flags)}
-
-
-def compiler_takes(flags):
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    command = [*compiler, *flags, "-fsyntax-only", "-x", "c", os.devnull]
-    return not flags or subprocess.run(command, capture_output=True).returncode == 0
-
-
-BUILT_LEVELS = levels()
+# The wheel's baseline is plain x86-64 or AArch64; a level above it is entered only after the processor and the system
+# said that they support it.
+LEVELS = runpy.run_path(str(ROOT / KERNELS / "levels.py"))
+BUILT_LEVELS = LEVELS["buildable"](shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"),
+                                   platform.machine())
 DEFINES = [("PN_DEBUG", str(int(DEBUG))), ("PN_USE_THREADS", str(int(USE_THREADS)))]
-KERNEL_DEFINES = [(f"PN_HAVE_{name.upper()}", "1") for name in BUILT_LEVELS]
+KERNEL_DEFINES = [(f"PN_HAVE_{level.name.upper()}", "1") for level in BUILT_LEVELS]
 
 
 class BuildExt(build_ext):
-    """Compiles the kernel folders level by level, then links them into the module that owns the kernel table."""
+    """Compiles the kernels level by level, then links them into the module that owns the kernel table."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -75,13 +52,13 @@ class BuildExt(build_ext):
     def build_extension(self, ext):
         built = self.get_ext_fullpath(ext.name)
         if ext.name == "pantheon._core.kernels.table" and (self.force or newer_group(ext.sources + ext.depends, built)):
-            for level, flags in BUILT_LEVELS.items():
+            for level in BUILT_LEVELS:
                 ext.extra_objects += self.compiler.compile(
-                    sorted(str(p) for p in (KERNELS / level).glob("*.c")),
-                    output_dir=str(Path(self.build_temp) / "kernels"),
-                    macros=DEFINES + KERNEL_DEFINES,
+                    [str(KERNELS / source) for source in level.sources],
+                    output_dir=str(Path(self.build_temp) / level.name),
+                    macros=[*DEFINES, ("PN_LEVEL", level.name)],
                     include_dirs=[str(KERNELS)],
-                    extra_preargs=CFLAGS + flags + ["-fPIC"],
+                    extra_preargs=CFLAGS + level.flags + ["-fPIC"],
                     depends=[str(p) for p in KERNELS.rglob("*.h")],
                 )
         super().build_extension(ext)
@@ -99,7 +76,8 @@ def extensions():
             extra_compile_args=CFLAGS,
             extra_link_args=LDFLAGS,
             libraries=[] if sys.platform == "win32" else ["m", "pthread"],
-            depends=[str(p) for p in Path("pantheon/_core").rglob("*.h")]
+            # what lies below kernels/ is only compiled into the table
+            depends=[str(p) for p in Path("pantheon/_core").rglob("*.h") if is_table or KERNELS not in p.parent.parents]
             + (sorted(str(p) for p in KERNELS.rglob("*.c")) if is_table else []),
         )
 

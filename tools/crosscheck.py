@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -29,11 +30,7 @@ HARNESS = ROOT / "tests/kernels/crosscheck"
 CFLAGS = ["-std=gnu11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function",
           "-Wno-psabi"]
 
-AVX2 = ["-mavx2", "-mfma", "-mf16c"]
-AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]
-X86 = {"ref": [], "avx2": AVX2, "avxvnni": [*AVX2, "-mavxvnni"], "avx512": AVX512,
-       "amx": [*AVX512, "-mamx-tile", "-mamx-int8"]}
-ARM = {"ref": [], "neon": [], "dotprod": ["-march=armv8.2-a+dotprod"]}
+LEVELS = runpy.run_path(str(KERNELS / "levels.py"))
 SIMDE_HEADER = Path("/usr/include/simde/x86/avx512.h")
 
 
@@ -41,7 +38,7 @@ class Target(NamedTuple):
     """How to build and run the program."""
 
     compiler: list[str]
-    folders: dict[str, list[str]]       # kernel folder -> its flags
+    built: list[tuple]                  # (level of levels.py, flags for its sources)
     cpu: Path                           # what says which levels can run
     run: list[list[str]]                # one prefix for each processor to run as
     levels: list[str] | None = None     # None: all that the processor has
@@ -49,20 +46,26 @@ class Target(NamedTuple):
 
 def targets() -> dict[str, Target]:
     """The targets that can be built and run here."""
-    gcc = shlex.split(os.environ.get("CC", "gcc"))
+    gcc, machine = shlex.split(os.environ.get("CC", "gcc")), platform.machine()
     cross, qemu = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-    x86, arm = platform.machine() in ("x86_64", "AMD64"), platform.machine() in ("aarch64", "arm64")
     cpu = KERNELS / "cpu.c"
     found = {}
-    if shutil.which(gcc[-1]) and (x86 or arm):
-        found["native"] = Target(gcc, X86 if x86 else ARM, cpu, [[]])
-    if "native" in found and x86 and SIMDE_HEADER.exists() and has_avx2():
-        shim = [*AVX2, "-O0", f"-I{HARNESS / 'simde'}"]     # the emulation takes gcc minutes to optimise
-        found["simde"] = Target(gcc, {"ref": [], "avx2": AVX2, "avxvnni": shim, "avx512": shim, "amx": shim},
-                                HARNESS / "all_features.c", [[]], ["avxvnni", "avx512", "amx"])
+    if shutil.which(gcc[-1]):
+        found["native"] = Target(gcc, own_flags(gcc, machine), cpu, [[]])
+    if "native" in found and machine in ("x86_64", "AMD64") and SIMDE_HEADER.exists() and has_avx2():
+        x86 = [level for level in LEVELS["read"]() if level.processor != "arm"]
+        above = [level.name for level in x86 if level.name not in ("ref", "avx2")]
+        shim = ["-mavx2", "-mfma", "-mf16c", "-O0", f"-I{HARNESS / 'simde'}"]   # gcc takes minutes to optimise it
+        built = [(level, shim if level.name in above else level.flags) for level in x86]
+        found["simde"] = Target(gcc, built, HARNESS / "all_features.c", [[]], above)
     if cross and qemu:
-        found["qemu"] = Target([cross], ARM, cpu, [[qemu, "-cpu", "cortex-a53"], [qemu, "-cpu", "max"]])
+        found["qemu"] = Target([cross], own_flags([cross], "aarch64"), cpu,
+                               [[qemu, "-cpu", "cortex-a53"], [qemu, "-cpu", "max"]])
     return found
+
+
+def own_flags(compiler: list[str], machine: str) -> list[tuple]:
+    return [(level, level.flags) for level in LEVELS["buildable"](compiler, machine)]
 
 
 def has_avx2() -> bool:
@@ -72,15 +75,15 @@ def has_avx2() -> bool:
 
 def build(target: Target, folder: Path, cflags: list[str]) -> Path:
     """The program; static for an emulator, which has no libraries here. RuntimeError with the compiler's words."""
-    have = [f"-DPN_HAVE_{name.upper()}=1" for name in target.folders]
-    jobs = [(source, flags) for name, flags in target.folders.items()
-            for source in sorted((KERNELS / name).glob("*.c"))]
-    jobs += [(source, []) for source in sorted(HARNESS.glob("*.c")) if source.name != "all_features.c"]
-    jobs += [(KERNELS / "levels.c", []), (target.cpu, [])]
+    have = [f"-DPN_HAVE_{level.name.upper()}=1" for level, _ in target.built]
+    jobs = [(f"{level.name}_{Path(source).stem}.o", KERNELS / source, [f"-DPN_LEVEL={level.name}", *flags])
+            for level, flags in target.built for source in level.sources]
+    harness = sorted(source for source in HARNESS.glob("*.c") if source.name != "all_features.c")
+    jobs += [(f"{source.stem}.o", source, []) for source in [KERNELS / "levels.c", target.cpu, *harness]]
 
-    def compile_one(job: tuple[Path, list[str]]) -> Path:
-        source, flags = job
-        out = folder / f"{source.parent.name}_{source.stem}.o"
+    def compile_one(job: tuple[str, Path, list[str]]) -> Path:
+        name, source, flags = job
+        out = folder / name
         call([*target.compiler, *CFLAGS, *cflags, *have, f"-I{KERNELS}", *flags, "-c", str(source), "-o", str(out)])
         return out
 

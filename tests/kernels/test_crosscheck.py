@@ -3,7 +3,6 @@
 The levels of this processor's own always have a test. PANTHEON_CROSSCHECK=1, which takes a minute or two, adds every
 target whose compiler and emulator are here; .ci/run sets it.
 """
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,21 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from pantheon._core.kernels import table
+from pantheon._core.kernels import levels, table
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "crosscheck.py"
 
-spec = importlib.util.spec_from_file_location("crosscheck", TOOL)
-crosscheck = importlib.util.module_from_spec(spec)
-sys.modules["crosscheck"] = crosscheck      # where its NamedTuple looks for the types of its fields
-spec.loader.exec_module(crosscheck)
-TARGETS = crosscheck.targets() if os.environ.get("PANTHEON_CROSSCHECK") == "1" else ["native"]
-LEVELS = {"native": set(table.levels_supported()) - {"ref"}, "simde": {"avxvnni", "avx512", "amx"},
-          "qemu": {"neon", "dotprod"}}
+listed = subprocess.run([sys.executable, str(TOOL), "--list"], capture_output=True, text=True).stdout.split()
+TARGETS = listed if os.environ.get("PANTHEON_CROSSCHECK") == "1" else ["native"]
+LEVELS = {"native": set(table.levels_supported()) - {"ref"},
+          "simde": {level.name for level in levels.read() if level.processor == "x86"} - {"avx2"},
+          "qemu": {level.name for level in levels.read() if level.processor == "arm"}}
 
 
 def test_the_machine_s_own_compiler_is_found():
-    assert "native" in TARGETS
+    assert "native" in listed
 
 
 @pytest.mark.parametrize("target", TARGETS)

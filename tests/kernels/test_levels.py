@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from pantheon._core.kernels import table
+from pantheon._core.kernels import levels, table
 
 SHOW_LEVEL = "from pantheon._core.kernels import table; print(table.cpu_info()['level'])"
 # Levels of some machine that this one cannot run.
-UNSUPPORTED = sorted({"avx2", "avxvnni", "avx512", "amx", "neon", "dotprod"} - set(table.levels_supported()))
+UNSUPPORTED = sorted({level.name for level in levels.read()} - set(table.levels_supported()))
 
 
 def run_with_level(name):

@@ -1,8 +1,11 @@
+#include <stddef.h>
+
 #include "cpu.h"
 
-static const char *const NAMES[PN_CPU_FEATURES] = {
-    "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "neon", "dotprod",
-    "amxint8",
+static const char *const NAMES[] = {
+#define X86_FEATURE(name, text, ...) text,
+#define ARM_FEATURE(name, text, ...) text,
+#include "levels.h"
 };
 
 const char *pn_cpu_feature_name(int i) { return NAMES[i]; }
@@ -15,10 +18,41 @@ const char *pn_cpu_feature_name(int i) { return NAMES[i]; }
 #include <unistd.h>
 #endif
 
+enum { EAX, EBX, ECX, EDX };
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
-/* The system saves tile registers only of processes that asked for it once; it may refuse (an old kernel, a signal stack
- * that is too small). */
+/* Register states in XCR0: XMM and YMM; and the mask and ZMM registers; and the tile registers. */
+enum { YMM = 0x6, ZMM = 0xE6, TILES = 0x60006 };
+
+typedef struct x86_feature {
+    uint32_t set;            /* the bit of pn_cpu_features */
+    uint32_t leaf, subleaf;  /* of CPUID */
+    int reg;                 /* that holds the bits */
+    uint32_t bits;           /* all of them are needed */
+    uint64_t state;          /* likewise in XCR0 */
+} x86_feature;
+
+static const x86_feature FEATURES[] = {
+#define X86_FEATURE(name, text, flags, leaf, subleaf, reg, bits, state, use) \
+    {PN_CPU_##name, leaf, subleaf, reg, bits, state},
+#include "levels.h"
+};
+
+static int reported(const x86_feature *f)
+{
+    uint32_t r[4];
+    if (!__get_cpuid_count(f->leaf, 0, &r[EAX], &r[EBX], &r[ECX], &r[EDX]))
+        return 0;
+    if (f->subleaf) { /* EAX of leaf 7 is its last subleaf */
+        if (r[EAX] < f->subleaf)
+            return 0;
+        __get_cpuid_count(f->leaf, f->subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]);
+    }
+    return (r[f->reg] & f->bits) == f->bits;
+}
+
+/* The system saves tile registers only of processes that asked for it once; it may refuse (an old kernel, a signal
+ * stack that is too small). */
 static int tiles_permitted(void)
 {
 #ifdef __linux__
@@ -41,31 +75,12 @@ uint32_t pn_cpu_features(void)
     uint32_t a, b, c, d, found = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
         return 0;
-    uint64_t saved = xcr0();
-    if ((saved & 0x6) != 0x6) /* XMM and YMM */
-        return 0;
-    if (c & bit_FMA)
-        found |= PN_CPU_FMA;
-    if (c & bit_F16C)
-        found |= PN_CPU_F16C;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return found;
-    if (b & 1u << 5)
-        found |= PN_CPU_AVX2;
-    if ((saved & 0xE6) == 0xE6) { /* and the mask and ZMM registers */
-        if (b & 1u << 16)
-            found |= PN_CPU_AVX512F;
-        if (b & 1u << 30)
-            found |= PN_CPU_AVX512BW;
-        if (b & 1u << 31)
-            found |= PN_CPU_AVX512VL;
-        if (c & 1u << 11)
-            found |= PN_CPU_AVX512_VNNI;
+    const uint64_t saved = xcr0();
+    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++) {
+        const x86_feature *f = &FEATURES[i];
+        if ((saved & f->state) == f->state && reported(f) && (f->state != TILES || tiles_permitted()))
+            found |= f->set;
     }
-    if ((saved & 0x60000) == 0x60000 && d & 1u << 24 && d & 1u << 25 && tiles_permitted()) /* AMX-TILE, AMX-INT8 */
-        found |= PN_CPU_AMX_INT8;
-    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4))
-        found |= PN_CPU_AVX_VNNI;
     return found;
 }
 
@@ -75,8 +90,13 @@ uint32_t pn_cpu_features(void)
 
 uint32_t pn_cpu_features(void)
 {
-    unsigned long cap = getauxval(AT_HWCAP);
-    return (cap & 1ul << 1 ? PN_CPU_NEON : 0) | (cap & 1ul << 20 ? PN_CPU_DOTPROD : 0); /* HWCAP_ASIMD, HWCAP_ASIMDDP */
+    const unsigned long capabilities = getauxval(AT_HWCAP);
+    uint32_t found = 0;
+#define ARM_FEATURE(name, text, flags, bits, use) \
+    if (capabilities & (bits)) \
+        found |= PN_CPU_##name;
+#include "levels.h"
+    return found;
 }
 
 #else

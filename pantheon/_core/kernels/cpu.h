@@ -1,22 +1,20 @@
-/* What this processor and its operating system can run. */
+/* What this processor and its operating system can run: the features of levels.h. */
 #ifndef PN_CPU_H
 #define PN_CPU_H
 
 #include <stdint.h>
 
 enum {
-    PN_CPU_AVX2 = 1 << 0,
-    PN_CPU_FMA = 1 << 1,
-    PN_CPU_F16C = 1 << 2,
-    PN_CPU_AVX_VNNI = 1 << 3,
-    PN_CPU_AVX512F = 1 << 4,
-    PN_CPU_AVX512BW = 1 << 5,
-    PN_CPU_AVX512VL = 1 << 6,
-    PN_CPU_AVX512_VNNI = 1 << 7,
-    PN_CPU_NEON = 1 << 8,
-    PN_CPU_DOTPROD = 1 << 9,
-    PN_CPU_AMX_INT8 = 1 << 10,
-    PN_CPU_FEATURES = 11,
+#define X86_FEATURE(name, ...) PN_CPU_BIT_##name,
+#define ARM_FEATURE(name, ...) PN_CPU_BIT_##name,
+#include "levels.h"
+    PN_CPU_FEATURES
+};
+
+enum {
+#define X86_FEATURE(name, ...) PN_CPU_##name = 1 << PN_CPU_BIT_##name,
+#define ARM_FEATURE(name, ...) PN_CPU_##name = 1 << PN_CPU_BIT_##name,
+#include "levels.h"
 };
 
 /* Set of the bits above. A vector extension counts only when the system saves its registers. */

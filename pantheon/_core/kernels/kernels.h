@@ -49,7 +49,7 @@ typedef struct pn_type_ops {
     const char *name;       /* "Q4_K"; NULL: the type is unknown to the engine */
     int block, block_bytes; /* elements and bytes of a block */
     pn_act_kind act;        /* input of dot8, dot1 and tile */
-    const char *level;      /* level that the product functions come from */
+    const char *level;      /* that the product functions come from */
     /* n elements (a multiple of block) of one row to f32 */
     void (*dequant)(const uint8_t *row, float *out, int64_t n);
     /* out[r * os] = row r . token t of x, for the 8 rows at w + r * stride */
@@ -179,9 +179,6 @@ typedef struct pn_kernels {
     pn_type_ops group8;
     void (*group8_quantize)(const float *x, int n, uint8_t *row);
 } pn_kernels;
-
-/* A level's entry: overwrites the entries that it has of its own. */
-typedef void (*pn_level_init)(pn_kernels *k);
 
 /* Levels of this build from lowest to highest; NULL name ends the list. */
 typedef struct pn_level {

@@ -110,6 +110,7 @@ int main(int argc, char **argv)
         printf("\n");
         return 2;
     }
+    check_order();
     check_types();
     check_tiles();
     check_floats();

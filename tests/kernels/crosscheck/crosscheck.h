@@ -26,6 +26,7 @@ uint8_t *guarded(size_t size, size_t slack);
 void *aligned(size_t size);
 void release(void);               /* all of both */
 
+void check_order(void);
 void check_types(void);
 void check_tiles(void);
 void check_floats(void);

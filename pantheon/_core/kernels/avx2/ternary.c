@@ -84,5 +84,4 @@ void pn_avx2_ternary(pn_kernels *k)
 {
     PN_AVX2_SET(k, PN_I2_S, i2_s);
     k->type[PN_T2_ROWS].dot1 = t2_rows_dot1;
-    k->type[PN_T2_ROWS].level = "avx2";
 }

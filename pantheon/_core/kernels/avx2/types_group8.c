@@ -32,5 +32,4 @@ void pn_avx2_types_group8(pn_kernels *k)
 {
     k->group8.dot8 = group8_dot8;
     k->group8.dot1 = group8_dot1;
-    k->group8.level = "avx2";
 }

@@ -1,7 +1,5 @@
-/* What the NEON families share. AArch64 always has NEON; the dotprod level compiles the same sources with sdot.
- *
- * A family file defines PN_NEON(family)(k) and marks what it sets with NEON_LEVEL; dotprod/ gives both their names.
- */
+/* What the NEON families share. AArch64 always has NEON; the dotprod level compiles the same sources with sdot. A family
+ * file defines PN_NEON(family)(k), whose name is that of the level that the build compiles it for, PN_LEVEL. */
 #ifndef PN_NEON_NEON_H
 #define PN_NEON_NEON_H
 
@@ -13,10 +11,9 @@
 #include "kernels.h"
 #include "lanes.h"
 
-#ifndef PN_NEON
-#define PN_NEON(family) pn_neon_##family
-#define NEON_LEVEL "neon"
-#endif
+#define PN_NEON(family) PN_NEON_OF(PN_LEVEL, family)
+#define PN_NEON_OF(level, family) PN_NEON_NAME(level, family)
+#define PN_NEON_NAME(level, family) pn_##level##_##family
 
 #define NEON_INLINE static inline __attribute__((always_inline))
 
@@ -109,11 +106,6 @@ NEON_INLINE void store_rows(float *out, size_t os, const float32x4_t *acc)
 
 /* ---- the table entry --------------------------------------------------------------------------------------------- */
 
-#define NEON_SET(k, id, prefix) \
-    do { \
-        (k)->type[id].level = NEON_LEVEL; \
-        (k)->type[id].dot8 = prefix##_dot8; \
-        (k)->type[id].dot1 = prefix##_dot1; \
-    } while (0)
+#define NEON_SET(k, id, prefix) ((k)->type[id].dot8 = prefix##_dot8, (k)->type[id].dot1 = prefix##_dot1)
 
 #endif

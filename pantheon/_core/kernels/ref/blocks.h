@@ -121,7 +121,6 @@ PN_INLINE float pn_super_dot(pn_unpack_super unpack, int bytes, int has_min, con
 
 #define PN_REF_SET(k, id, type_name, size, bytes, act_kind, prefix) \
     (k)->type[id] = (pn_type_ops){.name = type_name, .block = size, .block_bytes = bytes, .act = act_kind, \
-                                  .level = "ref", \
                                   .dequant = prefix##_dequant, .dot8 = prefix##_dot8, .dot1 = prefix##_dot1}
 
 #endif

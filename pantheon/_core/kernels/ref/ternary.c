@@ -79,8 +79,8 @@ static void i2_s_dequant(const uint8_t *row, float *out, int64_t n)
 void pn_ref_ternary(pn_kernels *k)
 {
     k->quantize[PN_ACT_ROW] = quantize_row;
-    k->type[PN_I2_S] = (pn_type_ops){.name = "I2_S", .block = 128, .block_bytes = 32, .act = PN_ACT_ROW, .level = "ref",
+    k->type[PN_I2_S] = (pn_type_ops){.name = "I2_S", .block = 128, .block_bytes = 32, .act = PN_ACT_ROW,
                                      .dequant = i2_s_dequant, .dot8 = i2_s_dot8, .dot1 = i2_s_dot1};
     k->type[PN_T2_ROWS] = (pn_type_ops){.name = "T2_ROWS", .block = 1, .block_bytes = 1, .act = PN_ACT_ROW,
-                                        .level = "ref", .dot1 = t2_rows_dot1, .packed_rows = 4};
+                                        .dot1 = t2_rows_dot1, .packed_rows = 4};
 }

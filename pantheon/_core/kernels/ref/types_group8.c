@@ -106,7 +106,7 @@ static void quantize_wide(pn_act *x, int t)
 void pn_ref_types_group8(pn_kernels *k)
 {
     k->group8 = (pn_type_ops){.name = "int8 per 32", .block = SIZE, .block_bytes = BYTES, .act = PN_ACT_WIDE,
-                              .level = "ref", .dequant = group8_dequant, .dot8 = group8_dot8, .dot1 = group8_dot1};
+                              .dequant = group8_dequant, .dot8 = group8_dot8, .dot1 = group8_dot1};
     k->group8_quantize = group8_quantize;
     k->quantize[PN_ACT_WIDE] = quantize_wide;
 }

@@ -122,7 +122,6 @@ PN_INLINE void store8(float *out, size_t os, __m256 v)
         *out = same[0]; \
     }
 
-#define PN_AVX2_SET(k, id, prefix) \
-    ((k)->type[id].dot8 = prefix##_dot8, (k)->type[id].dot1 = prefix##_dot1, (k)->type[id].level = "avx2")
+#define PN_AVX2_SET(k, id, prefix) ((k)->type[id].dot8 = prefix##_dot8, (k)->type[id].dot1 = prefix##_dot1)
 
 #endif
