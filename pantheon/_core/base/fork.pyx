@@ -1,13 +1,11 @@
 """Forks of the process (see fork.pxd for the contract)."""
-
-cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t *m, void *attr)
-    int pthread_mutex_lock(pthread_mutex_t *m)
-    int pthread_mutex_unlock(pthread_mutex_t *m)
-    ctypedef void (*fork_handler)() noexcept nogil
-    int pthread_atfork(fork_handler prepare, fork_handler parent, fork_handler child)
+from pantheon._core.base.pthread cimport (
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
 
 cdef extern from "Python.h" nogil:
     unsigned long PyThread_get_thread_ident()

@@ -8,22 +8,21 @@ from libc.string cimport memset
 
 from pantheon._core.base.fork cimport pn_forks
 from pantheon._core.base.phases cimport PHASE_OUTSIDE, PHASE_VECTORS, PHASE_WAITING, phase_enter
+from pantheon._core.base.pthread cimport (
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+    pthread_t,
+)
 from pantheon._core.types cimport fw_pool
 
 cdef extern from "base/sync.h" nogil:
-    ctypedef struct pthread_t:
-        pass
-    ctypedef struct pthread_mutex_t:
-        pass
     ctypedef struct pn_event:
         pass
     ctypedef struct pn_barrier:
         pass
-    int pthread_mutex_init(pthread_mutex_t *m, void *attr)
-    int pthread_mutex_lock(pthread_mutex_t *m)
-    int pthread_mutex_unlock(pthread_mutex_t *m)
-    ctypedef void (*fork_handler)() noexcept nogil
-    int pthread_atfork(fork_handler prepare, fork_handler parent, fork_handler child)
     int pn_thread_start(pthread_t *thread, void *(*body)(void *) noexcept nogil, void *arg)
     void pn_event_advance(pn_event *e)
     void pn_event_wait(pn_event *e, uint32_t seen)

@@ -14,8 +14,6 @@
 #include <unistd.h>
 #endif
 
-typedef void (*fork_handler)(void);
-
 /* About a quarter of a millisecond: longer than the gaps inside a step and between the steps of one sequence, short
  * enough that an idle process, or one whose other thread lost its core, gives the core back. */
 enum { PN_SPIN = 6000 };

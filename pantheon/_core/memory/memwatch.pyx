@@ -13,6 +13,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strncpy
 
+from pantheon._core.base.pthread cimport pthread_atfork
 from pantheon._core.base.report cimport pn_last_error, pn_set_error
 from pantheon._core.memory.environment cimport environment_memory_limit
 from pantheon._core.memory.host cimport (
@@ -53,10 +54,6 @@ cdef extern from "memory/sampler.h" nogil:
     void pn_sampler_before_fork(pn_sampler *s)
     void pn_sampler_after_fork(pn_sampler *s)
     void pn_sampler_in_child(pn_sampler *s)
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef void (*fork_handler)() noexcept nogil
-    int pthread_atfork(fork_handler prepare, fork_handler parent, fork_handler child)
 
 cdef extern from *:
     """
