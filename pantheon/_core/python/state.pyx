@@ -47,16 +47,19 @@ cdef class Checkpoint:
     """
     cdef readonly int pos
     cdef readonly object state           # weak reference
-    cdef bytes snapshot                  # b"": none is needed, or the checkpoint is no longer valid
-    cdef bint ended
+    cdef bytes snapshot                  # b"": none is needed, or the checkpoint is not valid
+    cdef bint live                       # it was taken, and not dropped
     cdef object __weakref__
+
+    def __cinit__(self):
+        self.snapshot = b""
 
     def __init__(self):
         raise TypeError("checkpoints are made by State.checkpoint")
 
     cdef void drop(self) noexcept:
         self.snapshot = b""              # freed when no restore is reading it
-        self.ended = True
+        self.live = False
 
     @property
     def nbytes(self):
@@ -65,9 +68,10 @@ cdef class Checkpoint:
 
     @property
     def valid(self):
-        if not self.ended and self.state() is None:
+        cdef State state = self.state() if self.live else None
+        if state is None or state.handle is None:
             self.drop()
-        return not self.ended
+        return self.live
 
 
 cdef class State:
@@ -181,9 +185,11 @@ cdef class State:
     def reset(self):
         """Empties the state: cache zeroed as far as it was used, position 0."""
         cdef StateHandle s = self.begin()
-        pn_state_reset(s.state)
-        self.forget(-1)
-        s.turn.give()
+        try:
+            pn_state_reset(s.state)
+            self.forget(-1)
+        finally:
+            s.turn.give()
 
     def truncate(self, pos):
         """Forgets the positions from pos on; ValueError unless 0 <= pos <= self.pos, and where the state is recurrent:
@@ -199,7 +205,8 @@ cdef class State:
             s.turn.give()
 
     cdef void forget(self, int pos):
-        """Ends the checkpoints behind pos: what their positions held is about to be overwritten."""
+        """Ends the checkpoints behind pos: what their positions held is about to be overwritten. No Python function is
+        called, in which a signal handler could run and leave some of them."""
         for checkpoint in self.checkpoints.alive():
             if (<Checkpoint>checkpoint).pos > pos:
                 self.checkpoints.discard(checkpoint)
@@ -221,6 +228,7 @@ cdef class State:
                 status = pn_state_snapshot(s.state, room)
             if status != 0:
                 raise RuntimeError(pn_last_error().decode())
+            c.live = True
             self.checkpoints.add(c)      # from here on close() reaches it
             s.check()
             return c
@@ -230,12 +238,14 @@ cdef class State:
     def restore(self, Checkpoint checkpoint not None):
         """Goes back to a checkpoint of this state; ValueError when it is another state's or no longer valid."""
         cdef StateHandle s = self.begin()
-        cdef bytes snapshot = checkpoint.snapshot
-        cdef const char *kept = snapshot
+        cdef bytes snapshot
+        cdef const char *kept
         cdef int status
         try:
             if checkpoint not in self.checkpoints:
                 raise ValueError("the checkpoint is another state's, or the state was reset or truncated to before it")
+            snapshot = checkpoint.snapshot
+            kept = snapshot
             with nogil:
                 status = pn_state_restore(s.state, kept, checkpoint.pos)
             s.check()
