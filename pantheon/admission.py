@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pantheon._core.base.single import Single
@@ -41,9 +42,12 @@ class Reservation(Single):
 
     def release(self) -> None:
         """Gives the promise back; call it when the sequence's memory is freed. May be called again."""
-        self._hold.release()
-        with _released:
-            _released.notify_all()
+        try:
+            self._hold.release()
+        finally:
+            while _waiting:
+                with suppress(IndexError):           # another thread's
+                    _waiting.pop().release()
 
     def __enter__(self) -> Reservation:
         return self
@@ -54,19 +58,8 @@ class Reservation(Single):
 
 # ---- what can be given back ------------------------------------------------------------------------------------------
 
-_released = threading.Condition()
 _reclaimers: dict[int, list[tuple[Reclaim, Callable[[], int]]]] = {1: [], 4: []}
 _RECLAIMED = {1: "idle prefix-cache entries evicted", 4: "idle models unloaded"}
-
-
-def _after_fork() -> None:
-    """Whoever held the lock in the parent is no thread of the child."""
-    global _released
-    _released = threading.Condition()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def register_reclaimer(rung: int, reclaim: Reclaim, idle_bytes: Callable[[], int]) -> None:
@@ -135,8 +128,23 @@ def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | N
         left = until - time.monotonic()
         if left <= 0:
             raise AdmissionError(_refusal(model, verdict, n_prompt, max_tokens, n_ctx, kv_type, state), verdict)
-        with _released:
-            _released.wait(min(left, 0.25))
+        _wait_for_release(min(left, 0.25))
+
+
+_waiting: list[Any] = []         # locks that are taken, one of everybody who waits: nobody waits for what others hold,
+                                 # which in the child of a fork they would never give back
+
+
+def _wait_for_release(seconds: float) -> None:
+    """Until some reservation is released, or so long."""
+    lock = threading.Lock()
+    lock.acquire()
+    _waiting.append(lock)
+    try:
+        lock.acquire(timeout=seconds)
+    finally:
+        with suppress(ValueError):       # release has it
+            _waiting.remove(lock)
 
 
 def _hold(model: ModelBase, n_prompt: int, *request: Any,

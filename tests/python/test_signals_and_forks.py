@@ -10,7 +10,7 @@ SETUP = """
     import pantheon
     model = pantheon.load(sys.argv[1], threads=int(sys.argv[2]))
     tokens = [100] * 1100                # a window and more
-    state = model.new_state(1104)
+    state = model.new_state(min(1104, model.n_ctx_train))
 
     def during(deed):
         \"\"\"The main thread's prefill, with deed run by a signal handler in the middle of it.\"\"\"
@@ -127,6 +127,90 @@ def test_a_handler_forks_and_the_child_returns_from_it(default_model, threads):
             os._exit(0 if good else 1)
         print(len(outcome), os.waitpid(pids[0], 0)[1])
     """, default_model, threads) == ["49152 0"]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("deed", ["None", "use()", "in_thread(use)"])
+def test_a_handler_forks_while_its_thread_waits_for_a_lock(llama, deed, reentrant):
+    """Who holds it is no thread of the child, which must not wait for it whatever the handler did there before."""
+    assert child(f"""
+        from pantheon._core.base.turn import TurnLock
+
+        lock, held, done = TurnLock(reentrant={reentrant}), threading.Event(), threading.Event()
+
+        def hold():
+            with lock:
+                held.set()
+                done.wait()
+
+        def use():
+            with lock:
+                pass
+
+        def in_thread(work):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+        def handler(*_):
+            pid = os.fork()
+            if pid == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(60)
+                {deed}
+            else:
+                print(os.waitpid(pid, 0)[1])
+                done.set()
+
+        parent = os.getpid()
+        signal.signal(signal.SIGALRM, handler)
+        threading.Thread(target=hold).start()
+        held.wait()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with lock:
+            if os.getpid() != parent:
+                os._exit(0)
+        print(done.is_set())
+    """, llama, 1) == ["0", "True"]
+
+
+def test_a_handler_forks_while_a_request_waits_for_others_to_end(llama):
+    """Other threads end theirs all the time, which wakes who waits; what they hold for that is free in the child."""
+    assert child("""
+        from pantheon import admission
+
+        class Hold:
+            def release(self):
+                pass
+
+        sys.setswitchinterval(1e-6)
+        ending, stop, pids = admission.Reservation(None, Hold()), False, []
+
+        def end_requests():
+            while not stop:
+                ending.release()
+
+        def handler(*_):
+            pids.append(os.fork())
+            if pids[-1] == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(60)
+
+        threads = [threading.Thread(target=end_requests) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        signal.signal(signal.SIGALRM, handler)
+        for n in range(1, 11):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            while len(pids) < n:
+                admission._wait_for_release(0.25)
+            if pids[-1] == 0:
+                os._exit(0)
+        stop = True
+        for thread in threads:
+            thread.join()
+        print({os.waitpid(pid, 0)[1] for pid in pids})
+    """, llama, 1) == ["{0}"]
 
 
 DEEDS = ("model.prefill([1, 2, 3], model.new_state(8)).shape", "model.forward(1, model.new_state(8)).shape",

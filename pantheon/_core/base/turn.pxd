@@ -14,5 +14,6 @@ cdef class TurnLock(Turn):               # waits for other threads; with reentra
     cdef object lock                     # threading.Lock of the process that it was taken in
     cdef bint reentrant
     cdef int depth                       # how often the holder has taken it
+    cdef object own_lock(self)
     cdef int wait(self) except -1
     cdef int leave(self) except -1

@@ -10,7 +10,10 @@ from pantheon._core.base.fork cimport pn_fork_survivor, pn_forks
 from pantheon._core.base.errors import BusyError
 
 cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
     unsigned long PyThread_get_thread_ident()
+
+cdef double SLICE = 0.05                 # seconds of waiting between two looks
 
 
 cdef class Turn:
@@ -56,15 +59,26 @@ cdef class TurnLock(Turn):
                 self.take()              # which raises
             self.depth += 1
             return 0
-        if self.forks != pn_forks():     # whoever holds the old lock, or waits for it, is a thread of the parent
+        # Signal handlers run while this waits. What they raise comes out with nothing taken. In a child that one of
+        # them forked nobody ever releases the parent's lock: so the wait is cut into slices.
+        lock = self.own_lock()
+        free = lock.acquire(False)
+        while not free or lock is not self.own_lock():
+            PyErr_CheckSignals()         # of a signal between two slices acquire knows nothing
+            lock = self.own_lock()
+            free = lock.acquire(True, SLICE)
+        self.take()
+        self.depth = 1
+        return 0
+
+    cdef object own_lock(self):
+        """The lock of this process: whoever holds its parent's, or waits for that, is a thread of the parent."""
+        if self.forks != pn_forks():
             if not self.taken():
                 self.lock = threading.Lock()
                 self.thread = 0
             self.forks = pn_forks()
-        self.lock.acquire()              # signal handlers run in here; what they raise comes out with nothing taken
-        self.take()
-        self.depth = 1
-        return 0
+        return self.lock
 
     cdef int leave(self) except -1:
         self.depth -= 1
