@@ -1,5 +1,8 @@
 """Arena, thread pool, thread default, log lines."""
 import logging
+import os
+import signal
+import threading
 
 import pytest
 
@@ -59,6 +62,32 @@ def test_arena_finds_an_overrun_in_the_debug_build():
     assert a.overrun == 0
     a.write(second, 17)                  # inside the arena in either build
     assert a.overrun == (2 if a.debug else 0)
+
+
+def test_a_child_of_a_process_whose_other_threads_grow_arenas():
+    """It finds the memory from before or the one from after, never what was just freed."""
+    grown, stop = [arena.Arena(16)], threading.Event()
+
+    def grow():
+        while not stop.is_set():
+            grown[0] = arena.Arena(16)
+            grown[0].grow(1 << 24, 1 << 18)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        for _ in range(50):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(60)
+                a = grown[0]
+                a.reset()
+                a.write(a.alloc(a.size), a.size)
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])

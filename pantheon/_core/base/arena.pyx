@@ -8,6 +8,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
+from pantheon._core.base.fork cimport pn_fork_hold, pn_fork_release
 from pantheon._core.base.report cimport pn_set_no_memory
 from pantheon._core.types cimport pn_arena, pn_config
 
@@ -38,7 +39,9 @@ cdef struct arena_body:                  # what pn_arena * points to
 cdef int resize(arena_body *a, size_t size) noexcept nogil:
     """Gives the arena, in which nothing is allocated, other memory; 0, or -1 and it keeps what it had."""
     cdef uint8_t *base
+    cdef uint8_t *old_base = a.base
     cdef size_t *ends
+    cdef size_t *old_ends = a.ends
     cdef size_t n_max
     if size > <size_t>-1 // 4:
         return -1
@@ -50,9 +53,11 @@ cdef int resize(arena_body *a, size_t size) noexcept nogil:
         free(base)
         free(ends)
         return -1
-    free(a.base)
-    free(a.ends)
+    pn_fork_hold()                       # a child finds one memory or the other
     a.base, a.ends, a.size, a.n_max = base, ends, size, n_max
+    pn_fork_release()
+    free(old_base)
+    free(old_ends)
     return 0
 
 
@@ -178,6 +183,17 @@ cdef class Arena:
 
     def reset(self):
         pn_arena_reset(self.a)
+
+    def grow(self, size_t size, size_t step):
+        """pn_arena_begin again and again, up to size bytes, without the GIL."""
+        cdef size_t n = pn_arena_size(self.a)
+        cdef int status = 0
+        with nogil:
+            while n < size and status == 0:
+                n += step
+                status = pn_arena_begin(self.a, n)
+        if status != 0:
+            raise MemoryError(f"arena of {n} bytes")
 
     @property
     def size(self):
