@@ -147,6 +147,11 @@ def test_psutil_where_there_is_no_proc(machine, tmp_path, monkeypatch):
     memwatch.configure(tmp_path / "none", tmp_path / "none")
     state = memwatch.read()
     assert (state["host_total"], state["host_avail"], state["host_rss"]) == (8 * GIB, 3 * GIB, GIB)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["psutil"], "virtual_memory", lambda: exec("raise KeyboardInterrupt"))
+        for call in (memwatch.sample, memwatch.trim, lambda: memwatch.configure(tmp_path / "none", tmp_path / "none")):
+            with pytest.raises(KeyboardInterrupt):
+                call()
     monkeypatch.setitem(sys.modules, "psutil", None)
     memwatch.sample()
     assert (memwatch.read()["host_total"], memwatch.read()["level"]) == (0, "OK")

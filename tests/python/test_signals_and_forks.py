@@ -299,3 +299,31 @@ def test_ctrl_c_in_a_log_handler(default_model):
             print("stopped")
         print(len(model.prefill([1, 2, 3], state)))
     """, default_model, 1) == ["stopped", "49152"]
+
+
+def test_ctrl_c_in_a_log_handler_of_a_call_that_fails(llama, tmp_path):
+    """It ends that call, and not whatever comes next: here the cache's type is warned of, and then it has no room."""
+    data = bytearray(llama.read_bytes())
+    key = b"llama.context_length" + (4).to_bytes(4, "little")
+    at = data.index(key) + len(key)
+    data[at:at + 4] = (2**30).to_bytes(4, "little")
+    path = tmp_path / "long.gguf"
+    path.write_bytes(data)
+    assert child("""
+        import logging, resource
+
+        class Handler(logging.Handler):
+            def emit(self, record):
+                raise KeyboardInterrupt
+
+        logger = logging.getLogger("pantheon")
+        logger.propagate = False
+        logger.addHandler(Handler())
+        room = 1 << 34
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        try:
+            model.new_state(2**30, "q8_0")
+        except BaseException as error:
+            print(type(error).__name__, type(error.__context__).__name__)
+        print(len(model.prefill([1, 2, 3], state)) == model.n_vocab)
+    """, path, 1) == ["KeyboardInterrupt MemoryError", "True"]

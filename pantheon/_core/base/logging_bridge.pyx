@@ -16,7 +16,6 @@ logger = logging.getLogger("pantheon")
 
 
 cdef void to_python(int level, const char *text) noexcept nogil:
-    global pn_handler_error
     cdef PyObject *type
     cdef PyObject *value
     cdef PyObject *traceback
@@ -27,14 +26,15 @@ cdef void to_python(int level, const char *text) noexcept nogil:
         except Exception:                # a failing handler must not take the engine down
             pass
         except BaseException as error:   # Ctrl-C: raised when the engine has returned
-            if pn_handler_error == NULL:
-                pn_handler_error = keep(error)
+            keep_for_caller(error)
         PyErr_Restore(type, value, traceback)
 
 
-cdef PyObject *keep(object error) noexcept:
-    Py_INCREF(error)
-    return <PyObject *>error
+cdef void keep_for_caller(object error) noexcept:
+    global pn_handler_error
+    if pn_handler_error == NULL:
+        Py_INCREF(error)
+        pn_handler_error = <PyObject *>error
 
 
 cdef int raise_from_handlers() except -1:

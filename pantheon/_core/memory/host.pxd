@@ -15,5 +15,6 @@ cdef extern from "memory/hostmem.h" nogil:
 
 # GIL. Copies a path into to (PN_HOST_PATH,); ValueError naming the argument.
 cdef int host_root(char *to, path, str name) except -1
-# Takes the GIL. The same numbers from psutil, all 0 where it has none; no cgroups.
+# Takes the GIL. The same numbers from psutil, all 0 where it has none; no cgroups. Ctrl-C is kept for
+# raise_from_handlers().
 cdef void host_ask_psutil(pn_host_memory *m) noexcept with gil

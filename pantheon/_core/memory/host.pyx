@@ -4,18 +4,22 @@ import os
 
 from libc.string cimport memset, strncpy
 
+from pantheon._core.base.logging_bridge cimport keep_for_caller
+
 
 cdef void host_ask_psutil(pn_host_memory *m) noexcept with gil:
     memset(m, 0, sizeof(pn_host_memory))
     try:
         import psutil
 
-        memory = psutil.virtual_memory()
+        memory, rss = psutil.virtual_memory(), psutil.Process().memory_info().rss
         m.total = m.mem_total = memory.total
         m.avail = m.mem_avail = memory.available
-        m.rss = m.anon = psutil.Process().memory_info().rss
+        m.rss = m.anon = rss
     except Exception as e:
         logging.getLogger("pantheon").debug("memory of this system is unknown: %s", e)
+    except BaseException as e:           # Ctrl-C
+        keep_for_caller(e)
 
 
 cdef int host_root(char *to, path, str name) except -1:

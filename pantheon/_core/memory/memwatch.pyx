@@ -13,6 +13,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strncpy
 
+from pantheon._core.base.logging_bridge cimport raise_from_handlers
 from pantheon._core.base.pthread cimport pthread_atfork
 from pantheon._core.base.report cimport pn_last_error, pn_set_error
 from pantheon._core.memory.environment cimport environment_memory_limit
@@ -346,7 +347,7 @@ def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
         strncpy(proc_root, p, PN_HOST_PATH)
         strncpy(cgroup_root, c, PN_HOST_PATH)
         pn_sampler_unlock(&sampler)
-        pn_memwatch_sample()
+    sample()
 
 
 def start(interval_ms=250):
@@ -396,6 +397,7 @@ def read(fresh=False):
             pn_memwatch_fresh(&st)
         else:
             pn_memwatch_read(&st)
+    raise_from_handlers()
     pn_ladder_plan_from_state(&st, &plan)
     return {"seq": st.seq, "stamp_ns": st.stamp_ns, "host_total": st.host_total, "host_avail": st.host_avail,
             "host_rss": st.host_rss, "host_reserved": st.host_reserved,
@@ -409,13 +411,14 @@ def sample():
     """Samples now."""
     with nogil:
         pn_memwatch_sample()
+    raise_from_handlers()                # Ctrl-C while psutil was asked
 
 
 def trim():
     """Gives freed memory back to the system, where the allocator kept it, and samples."""
     with nogil:
         pn_trim()
-        pn_memwatch_sample()
+    sample()
 
 
 cdef uint64_t test_dies[2][PN_MODEL_MAX_DIES]
@@ -441,7 +444,7 @@ def set_dies(dies):
             pn_memwatch_set_dies(read_test_dies)
         else:
             pn_memwatch_set_dies(NULL)
-        pn_memwatch_sample()
+    sample()
 
 
 RECORD_WORDS = sizeof(pn_mem_state) // sizeof(uint64_t)      # that the seqlock copies; for tests

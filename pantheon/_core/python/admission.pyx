@@ -51,6 +51,7 @@ cdef class Hold:
     def release(self):
         """Ends the reservation. May be called again."""
         self.handle = None
+        raise_from_handlers()
 
     @property
     def nbytes(self):

@@ -132,8 +132,10 @@ cdef class ModelBase:
                 n_dies += 1
         if threads is not None:
             n_threads = <int>integer("threads", threads, 1, 256)
-        handle.model = pn_load_on(name, &opts, die_list if dies is not None else NULL, n_dies)
-        raise_from_handlers()
+        try:
+            handle.model = pn_load_on(name, &opts, die_list if dies is not None else NULL, n_dies)
+        finally:
+            raise_from_handlers()
         if n_threads > 0:
             pn_model_set_threads(handle.model, n_threads)
         self.handle = handle
@@ -280,12 +282,14 @@ cdef class ModelBase:
         if reach is not None:
             between("reach", wanted, 1, h.model.config.n_ctx)
         s.model = h
-        s.state = pn_state_new_ex(h.model, <int>n, pn_admit_kv_type(h.model) if type == PN_KV_DEFAULT else type)
+        try:
+            s.state = pn_state_new_ex(h.model, <int>n, pn_admit_kv_type(h.model) if type == PN_KV_DEFAULT else type)
+        finally:
+            raise_from_handlers()
         pn_state_set_reach(s.state, <int>wanted)
         state.handle = s
         state.model = self
         self.states.add(state)           # from here on close() reaches it
-        raise_from_handlers()
         h.check()
         return state
 
