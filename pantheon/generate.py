@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pantheon import admission
+from pantheon._core.base.arguments import integer
 from pantheon._core.base.single import Single
 from pantheon._core.base.turn import Turn
 from pantheon._core.python.state import Checkpoint, State
@@ -52,12 +52,11 @@ def prompt_tokens(model: TextModel, prompt: Prompt, arguments: Mapping[str, Any]
 
 
 def _token_id(item: Any, n_vocab: int) -> int:
-    if isinstance(item, bool) or not hasattr(item, "__index__"):
-        raise TypeError(f"prompt: {type(item).__name__} among its items, which must be chat messages or token ids")
-    token = operator.index(item)
-    if not 0 <= token < n_vocab:
-        raise ValueError(f"prompt: token {token} is not in 0..{n_vocab - 1}")
-    return token
+    try:
+        return integer("prompt: a token", item, 0, n_vocab - 1)
+    except TypeError:
+        raise TypeError(f"prompt: {type(item).__name__} among its items, which must be chat messages or token ids"
+                        ) from None
 
 
 def template_arguments(template_args: Mapping[str, Any] | None, **own: Any) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def generate(model: TextModel, prompt: Prompt, params: SamplingParams | None = N
     if not ids:
         raise ValueError("prompt: there are no tokens in it")
     if max_tokens is not None:
-        max_tokens = _count("max_tokens", max_tokens)
+        max_tokens = integer("max_tokens", max_tokens, 0, 2**62)
     if isinstance(stop, bytes) or not isinstance(stop, Iterable):
         raise TypeError(f"stop must be a str or several, not {type(stop).__name__}")
     stop = [stop] if isinstance(stop, str) else list(stop)
@@ -126,16 +125,6 @@ def generate(model: TextModel, prompt: Prompt, params: SamplingParams | None = N
     matcher = StopMatcher(stop)
     params = SamplingParams() if params is None else params
     return Generation(_Request(model, ids, max_tokens, state, timeout), params, matcher, logprobs)
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
-    if number < 0:
-        raise ValueError(f"{name} is {number}, not 0 or more")
-    return number
 
 
 class Generation(Single, Iterator[Chunk]):

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from pantheon import admission
+from pantheon._core.base.arguments import integer
 from pantheon._core.base.turn import TurnLock
 from pantheon._core.python.model import ModelBase
 from pantheon._core.python.state import State
@@ -131,14 +132,13 @@ class TextModel(ModelBase):
         """From now on generate keeps the states of its finished requests, up to max_bytes, and reuses them.
 
         n_ctx: positions of such a state, default min(n_ctx_train, 4096); a longer request gets a longer one.
+        TypeError or ValueError naming the argument.
         """
-        if not 1 <= max_bytes <= 2**62:
-            raise ValueError(f"max_bytes is {max_bytes}, not in 1..{2**62}")
-        if n_ctx is not None and not 1 <= n_ctx <= self.n_ctx_train:
-            raise ValueError(f"n_ctx is {n_ctx}, not in 1..{self.n_ctx_train}, the model's own context")
+        max_bytes = integer("max_bytes", max_bytes, 1, 2**62)
+        n_ctx = min(self.n_ctx_train, 4096) if n_ctx is None else integer("n_ctx", n_ctx, 1, self.n_ctx_train)
         if self.prefix_cache is not None:
             self.prefix_cache.clear()
-        self.prefix_cache = PrefixCache(self, max_bytes, n_ctx or min(self.n_ctx_train, 4096))
+        self.prefix_cache = PrefixCache(self, max_bytes, n_ctx)
         return self.prefix_cache
 
     def close(self) -> None:

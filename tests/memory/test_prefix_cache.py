@@ -356,6 +356,13 @@ def test_arguments(one, arguments, match):
     assert one.prefix_cache is None
 
 
+@pytest.mark.parametrize("arguments", [(1.5,), (True,), ("x",), (1, 100.5), (1, "16"), (1, True)])
+def test_arguments_that_are_no_integers(one, arguments):
+    with pytest.raises(TypeError, match="must be an integer, not"):
+        one.use_prefix_cache(*arguments)
+    assert one.prefix_cache is None
+
+
 def test_from_many_threads(one):
     """Requests with shared beginnings from four threads: the answers are those of a cold model."""
     prompts = [SYSTEM + [i] * (5 + i) for i in range(8)]

@@ -61,8 +61,10 @@ def test_bad_state_arguments(model, arguments, error, text):
 
 
 @pytest.mark.parametrize(("token", "error", "text"), [
-    (-1, ValueError, "token -1 is not in 0"), (2**31, ValueError, "token 2147483648 is not in 0"),
-    (2**32, ValueError, "token 4294967296 is not in 0"), ("1", TypeError, "not str"), (1.5, TypeError, "not float"),
+    (-1, ValueError, "token is -1, not in 0"), (2**31, ValueError, "token is 2147483648, not in 0"),
+    (2**32, ValueError, "token is 4294967296, not in 0"), (2**62, ValueError, "token is 4611686018427387904, not in 0"),
+    (2**70, ValueError, "token is beyond 2.63, not in 0"), (-2**70, ValueError, "token is beyond"),
+    ("1", TypeError, "not str"), (1.5, TypeError, "not float"),
     (None, TypeError, "not NoneType"), (True, TypeError, "not bool"),
 ])
 def test_bad_tokens(model, token, error, text):
@@ -74,15 +76,18 @@ def test_bad_tokens(model, token, error, text):
 
 
 @pytest.mark.parametrize(("tokens", "error", "text"), [
-    ([], ValueError, "non-empty sequence of ids"), ([[1]], ValueError, "non-empty sequence of ids"),
-    (None, ValueError, "non-empty sequence of ids"), ([1.0], TypeError, "not float64"), (["a"], TypeError, "integers"),
-    ([-1], ValueError, "token -1 is not in 0"), ([2**32], ValueError, "token 4294967296 is not in 0"),
-    ([10**6], ValueError, "token 1000000 is not in 0"),
+    ([], ValueError, "tokens must not be empty"), ([[1]], ValueError, "tokens must be a sequence of ids"),
+    (None, ValueError, "tokens must be a sequence of ids"), ([1.0], TypeError, "not float64"),
+    (["a"], TypeError, "integers"), ([True], TypeError, "not bool"), ([2**70, 1.5], TypeError, "integers"),
+    ([-1], ValueError, "token is -1, not in 0"), ([2**32], ValueError, "token is 4294967296, not in 0"),
+    ([10**6], ValueError, "token is 1000000, not in 0"), ([1, 2**70], ValueError, "token is beyond 2.63, not in 0"),
+    ([2**63, -1], ValueError, "token is -1, not in 0"), ([-2**70], ValueError, "token is beyond"),
 ])
 def test_bad_prompts(model, tokens, error, text):
     state = model.new_state()
-    with pytest.raises(error, match=text):
-        model.prefill(tokens, state)
+    for call in (lambda: model.prefill(tokens, state), lambda: model.forward_batch(tokens, [state])):
+        with pytest.raises(error, match=text):
+            call()
     assert state.pos == 0
 
 

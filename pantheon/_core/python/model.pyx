@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 
 from pantheon._core.arch.ops cimport pn_arch_weights
 from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
-from pantheon._core.base.arguments cimport between, integer, whole
+from pantheon._core.base.arguments cimport between, id_array, ids_between, integer, whole
 from pantheon._core.base.logging_bridge cimport raise_from_handlers
 from pantheon._core.base.report cimport pn_last_error_kind
 from pantheon._core.engine cimport (
@@ -74,28 +74,18 @@ cdef int ended(ModelHandle model, StateHandle state, int status) except -1:
 
 
 cdef uint32_t checked_id(long id, const pn_model *model) except? 0xFFFFFFFF:
-    if not 0 <= id < model.config.n_vocab:
-        raise ValueError(f"token {id} is not in 0..{model.config.n_vocab - 1}")
+    between("token", id, 0, model.config.n_vocab - 1)
     return <uint32_t>id
 
 
 cdef object token_ids(object tokens):
     """An array of ids that nobody else has, not yet compared with a vocabulary."""
-    ids = np.array(tokens)
-    if ids.ndim != 1 or ids.size == 0:
-        raise ValueError(f"tokens must be a non-empty sequence of ids, not of shape {ids.shape}")
-    if ids.dtype.kind not in "iu":
-        raise TypeError(f"tokens must be integers, not {ids.dtype}")
+    ids = id_array("tokens", tokens)
+    if ids.size == 0:
+        raise ValueError("tokens must not be empty")
     if ids.size > 2**31 - 1:
         raise ValueError(f"{ids.size} tokens are more than a state can hold")
     return ids
-
-
-cdef uint32_t[::1] checked_ids(object ids, const pn_model *model):
-    low, high = ids.min(), ids.max()
-    if low < 0 or high >= model.config.n_vocab:
-        raise ValueError(f"token {low if low < 0 else high} is not in 0..{model.config.n_vocab - 1}")
-    return ids.astype(np.uint32)
 
 
 cdef object logits_copy(const tm_tensor *out, const pn_model *model):
@@ -324,7 +314,7 @@ cdef class ModelBase:
         cdef bint all = bool(all_logits)
         cdef bint signals = on_main_thread()
         cdef ModelHandle h = self.open()
-        cdef uint32_t[::1] ids = checked_ids(given, h.model)
+        cdef uint32_t[::1] ids = ids_between("token", given, h.model.config.n_vocab - 1)
         cdef int n = <int>ids.shape[0], status = 0
         cdef StateHandle s = state.enter(self, n)
         cdef float[:, ::1] out
@@ -351,7 +341,7 @@ cdef class ModelBase:
         cdef object given = token_ids(tokens)
         cdef list sequences = list(states)
         cdef ModelHandle h = self.open()
-        cdef uint32_t[::1] ids = checked_ids(given, h.model)
+        cdef uint32_t[::1] ids = ids_between("token", given, h.model.config.n_vocab - 1)
         cdef int n = <int>ids.shape[0], status = 0
         cdef pn_state **pointers
         cdef float[:, ::1] out

@@ -8,6 +8,7 @@ ever ordered.
 from libc.math cimport INFINITY, log, pow
 from libc.stdint cimport int64_t, uint32_t
 
+from pantheon._core.base.arguments cimport id_array, ids_between
 from pantheon._core.base.report cimport PN_ERROR_MEMORY, pn_last_error, pn_last_error_kind, pn_set_error
 from pantheon._core.sampling.candidates cimport (
     pn_cand_argmax, pn_cand_collect, pn_cand_collect_top, pn_cand_draw, pn_cand_entropy, pn_cand_exp, pn_cand_keep_top,
@@ -195,19 +196,6 @@ cdef object check_logits(logits, bint writable):
     return logits
 
 
-cdef object check_ids(str name, ids, long high):
-    """A one-dimensional integer array of token ids in 0..high. TypeError or ValueError."""
-    array = ids if isinstance(ids, np.ndarray) else np.array(ids, dtype=None if len(ids) else np.uint32)
-    if array.ndim == 1 and array.dtype.kind not in "iu" and not isinstance(ids, np.ndarray) and all(
-            [type(token) is int for token in ids]):
-        raise ValueError(f"{name} must be ids in 0 ... {high}")      # no integer of C holds them all
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be a sequence of token ids")
-    if array.size and not 0 <= int(array.min()) <= int(array.max()) <= high:
-        raise ValueError(f"{name} must be ids in 0 ... {high}")
-    return array
-
-
 cdef object check_recent(recent, SamplingParams params):
     """uint32 (n,): the part of the recent tokens that a window of params can see."""
     window = max(params.c.penalty_last_n, params.c.dry_penalty_last_n)
@@ -220,7 +208,7 @@ cdef object check_recent(recent, SamplingParams params):
             recent = list(recent)[-window:]
     elif recent.ndim == 1:
         recent = recent[-window:]
-    return np.ascontiguousarray(check_ids("recent_tokens", recent, 0xFFFFFFFE), np.uint32)
+    return ids_between("recent_tokens: a token", id_array("recent_tokens", recent), 0xFFFFFFFE)
 
 
 def sample(logits, SamplingParams params not None, recent_tokens=()):
@@ -319,7 +307,7 @@ def logprobs(logits, ids=None, *, top=None):
     if ids is None:
         ids = best[:k]
     else:
-        ids = check_ids("ids", ids, n - 1)
+        ids = ids_between("ids: a token", id_array("ids", ids), n - 1)
     values = logits[ids].astype(np.float64)
     if max == INFINITY:                  # the tokens at +inf share all of it
         values = np.where(values == np.inf, -np.log(np.count_nonzero(logits == np.inf)), -np.inf)
