@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+from pantheon._core.base.arguments import number, whole
 from pantheon._core.base.single import Single
 from pantheon._core.memory import memwatch
 from pantheon._core.python import admission as core
@@ -87,6 +88,29 @@ def _reclaim(rung: int, wanted: int) -> int:
 # ---- asking and holding ----------------------------------------------------------------------------------------------
 
 
+class _Request(NamedTuple):
+    """Arguments of ask and reserve in the order of core.decide, converted once: objects may be another number each time
+    that they are asked."""
+
+    n_prompt: int
+    max_tokens: int
+    n_ctx: int | None
+    kv_type: str | None
+    window: int | None
+    state: State | None
+    checkpoints: int
+    batch: int
+    all_logits: bool
+
+    @classmethod
+    def of(cls, n_prompt: int, max_tokens: int, n_ctx: int | None, kv_type: str | None, window: int | None,
+           state: State | None, checkpoints: int, batch: int, all_logits: bool) -> _Request:
+        return cls(whole("n_prompt", n_prompt), whole("max_tokens", max_tokens),
+                   None if n_ctx is None else whole("n_ctx", n_ctx), kv_type,
+                   None if window is None else whole("window", window), state,
+                   whole("checkpoints", checkpoints), whole("batch", batch), bool(all_logits))
+
+
 def start_memwatch() -> None:
     """Starts memwatch, as pantheon.load does. PANTHEON_MEMWATCH=0 leaves it off; PANTHEON_MEMORY_LIMIT bounds what this
     process may take: bytes, or with a suffix K, M, G or T of powers of 1024."""
@@ -107,27 +131,28 @@ def ask(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None 
         window: int | None = None, state: State | None = None, checkpoints: int = 0, batch: int = 1,
         all_logits: bool = False, quiet: bool = False) -> Verdict:
     """See Model.admit. quiet: without a log line."""
-    fields, _ = core.decide(model, n_prompt, max_tokens, n_ctx, kv_type, window, state, n_checkpoints=checkpoints,
-                            batch=batch, all_logits=all_logits, reclaimable=reclaimable_bytes(), quiet=quiet)
-    return _verdict(fields, n_prompt, [])
+    request = _Request.of(n_prompt, max_tokens, n_ctx, kv_type, window, state, checkpoints, batch, all_logits)
+    fields, _ = core.decide(model, *request, reclaimable=reclaimable_bytes(), quiet=quiet)
+    return _verdict(fields, request, [])
 
 
 def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *,
             kv_type: str | None = None, window: int | None = None, state: State | None = None, checkpoints: int = 0,
             batch: int = 1, all_logits: bool = False, timeout: float = 0.0) -> Reservation:
     """See Model.reserve."""
+    request = _Request.of(n_prompt, max_tokens, n_ctx, kv_type, window, state, checkpoints, batch, all_logits)
+    timeout = number("timeout", timeout)
     if not timeout >= 0:
         raise ValueError(f"timeout is {timeout}, not a number of seconds from 0 on")
     until = time.monotonic() + timeout
     while True:
-        fields, hold, steps = _hold(model, n_prompt, max_tokens, n_ctx, kv_type, window, state,
-                                    n_checkpoints=checkpoints, batch=batch, all_logits=all_logits)
-        verdict = _verdict(fields, n_prompt, steps)
+        fields, hold, steps = _hold(model, request)
+        verdict = _verdict(fields, request, steps)
         if hold is not None:
             return Reservation(verdict, hold)
         left = until - time.monotonic()
         if left <= 0:
-            raise AdmissionError(_refusal(model, verdict, n_prompt, max_tokens, n_ctx, kv_type, state), verdict)
+            raise AdmissionError(_refusal(model, verdict, request), verdict)
         _wait_for_release(min(left, 0.25))
 
 
@@ -147,11 +172,10 @@ def _wait_for_release(seconds: float) -> None:
             _waiting.remove(lock)
 
 
-def _hold(model: ModelBase, n_prompt: int, *request: Any,
-          **extent: Any) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
+def _hold(model: ModelBase, request: _Request) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
     """Decides, and where the ladder or a lack of room asks for it, frees what is idle and decides again."""
     steps = []
-    fields, hold = core.decide(model, n_prompt, *request, **extent, hold=True)
+    fields, hold = core.decide(model, *request, hold=True)
     for rung, key in ((1, "evict_bytes"), (4, "unload_bytes")):
         short = fields["status"] != "FIT" and fields["need_bytes"] > fields["have_bytes"]
         wanted = max(fields[key], fields["need_bytes"] - fields["have_bytes"] if short else 0)
@@ -162,11 +186,11 @@ def _hold(model: ModelBase, n_prompt: int, *request: Any,
             memwatch.trim()
             if hold is not None:
                 hold.release()
-            fields, hold = core.decide(model, n_prompt, *request, **extent, hold=True, quiet=True)
+            fields, hold = core.decide(model, *request, hold=True, quiet=True)
     return fields, hold, steps
 
 
-def _verdict(fields: dict[str, Any], n_prompt: int, steps: list[str]) -> Verdict:
+def _verdict(fields: dict[str, Any], request: _Request, steps: list[str]) -> Verdict:
     level, status = fields["level"], fields["status"]
     if fields["kv_lowered"]:
         steps = [*steps, f"rung 2: {level}, KV cache {fields['kv_type']} instead of f16"]
@@ -179,24 +203,24 @@ def _verdict(fields: dict[str, Any], n_prompt: int, steps: list[str]) -> Verdict
         reason = (f"memory: {tokens}, {fields['need_bytes']} bytes are needed and {fields['have_bytes']} can be had"
                   if by_memory else f"context: {tokens}")
         if by_memory and status == "CAPPED":
-            answer = fields["n_tokens"] - n_prompt
-            steps = [*steps, f"rung 5: {level}, max_tokens {answer} -> {fields['fit_tokens'] - n_prompt}"]
+            fits = fields["fit_tokens"] - request.n_prompt
+            steps = [*steps, f"rung 5: {level}, max_tokens {request.max_tokens} -> {fits}"]
         elif by_memory and status == "DENIED":
             steps = [*steps, f"rung 6: {level}, denied"]
     return Verdict(status, fields["n_tokens"], fields["fit_tokens"], fields["need_bytes"], fields["have_bytes"],
                    fields["kv_type"], fields["prefill_window"], tuple(steps), reason)
 
 
-def _refusal(model: ModelBase, verdict: Verdict, n_prompt: int, max_tokens: int, n_ctx: int | None, kv_type: str | None,
-             state: State | None) -> str:
+def _refusal(model: ModelBase, verdict: Verdict, request: _Request) -> str:
     """What a refused user reads: the numbers, and what would need less."""
+    n_prompt, state = request.n_prompt, request.state
     hints = []
     if verdict.fit_tokens > 0:
         hints.append(f"a prompt of up to {verdict.fit_tokens} tokens fits")
     if verdict.kv_type in ("f16", "f32"):
         # In place of a state that is there already, a new one for all of its tokens.
-        held, room = (0, n_ctx) if state is None else (state.pos, min(state.n_ctx, model.n_ctx_train))
-        fields, _ = core.decide(model, held + n_prompt, max_tokens, room, "q8_0", quiet=True,
+        held, room = (0, request.n_ctx) if state is None else (state.pos, min(state.n_ctx, model.n_ctx_train))
+        fields, _ = core.decide(model, held + n_prompt, request.max_tokens, room, "q8_0", quiet=True,
                                 reclaimable=0 if state is None or held == 0 else core.touched_bytes(state))
         if fields["kv_type"] == "q8_0" and fields["fit_tokens"] > held + verdict.fit_tokens:
             hints.append(f"with a q8_0 cache {fields['fit_tokens']} tokens fit")

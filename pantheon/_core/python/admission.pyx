@@ -80,7 +80,7 @@ cdef dict verdict_dict(const pn_verdict *v):
 
 
 def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=None, window=None, State state=None,
-           *, n_checkpoints=0, batch=1, bint all_logits=False, bint hold=False, bint quiet=False,
+           n_checkpoints=0, batch=1, bint all_logits=False, *, bint hold=False, bint quiet=False,
            uint64_t reclaimable=0):
     """pn_admit_ask or, with hold, pn_admit_reserve: the verdict's fields as a dict, and a Hold or None.
 
