@@ -149,11 +149,11 @@ def cost(ModelBase model not None, n_ctx, kv_type, window, batch=1, bint all_log
         n = min(m.model.config.n_ctx, 4096)
     w = min(w, pn_admit_max_window(m.model))     # which may log
     raise_from_handlers()
+    if all_logits:                       # no prefill call gives more rows than there are positions
+        w = <int>min(<long>w, n)
     admit_price(m.model, 0, type, w, rows, all_logits, &c)
     if c.max_ctx > 0:
         n = min(n, c.max_ctx)
-    if all_logits:                       # no prefill call gives more rows than there are positions
-        c.logits_bytes = <uint64_t>max(rows, min(<long>w, n)) * <uint64_t>m.model.config.n_vocab * sizeof(float)
     return {"n_ctx": (n + 7) // 8 * 8, "kv_type": KV_NAMES.get(c.kv_type), "window": c.window,
             "kv_bytes": pn_cost_kv(&c, n), "state_bytes": c.state_bytes, "scratch_bytes": c.scratch_bytes,
             "logits_bytes": c.logits_bytes, "checkpoint_bytes": c.checkpoint_bytes,
