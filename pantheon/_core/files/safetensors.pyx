@@ -8,6 +8,7 @@ from collections import namedtuple
 
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -269,6 +270,7 @@ type is the dtype's name, shape NumPy's order, slowest dimension first, without 
 """
 
 
+@cython.no_gc_clear                      # a cleared owner would look like none
 cdef class _Handle:
     cdef safetensors_file *f
     cdef object owner                    # of f; None: this handle

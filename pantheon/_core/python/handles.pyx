@@ -2,6 +2,7 @@
 """ModelHandle, StateHandle and the watch over a running call (see handles.pxd for the contract)."""
 import threading
 
+cimport cython
 from cpython.exc cimport PyErr_Occurred
 
 from pantheon._core.engine cimport pn_model_free, pn_set_interrupt, pn_state_free
@@ -25,6 +26,7 @@ cdef class ModelHandle:
         return 0
 
 
+@cython.no_gc_clear                      # freeing the state needs the model
 cdef class StateHandle:
 
     def __cinit__(self):
