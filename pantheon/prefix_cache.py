@@ -137,7 +137,10 @@ class PrefixCache(Single):
         with self._lock:
             best, shared = None, MIN_SHARED - 1
             for entry in tuple(self._entries):
-                if entry.state.kv_type != kv_type or entry.state.n_ctx < n_ctx or not rotates(entry.state, reach):
+                try:
+                    if entry.state.kv_type != kv_type or entry.state.n_ctx < n_ctx or not rotates(entry.state, reach):
+                        continue
+                except ValueError:       # closed, just now
                     continue
                 n = common_prefix(entry.tokens, prompt)
                 if n > shared and 2 * n >= len(entry.tokens):
@@ -178,11 +181,13 @@ class PrefixCache(Single):
         return freed
 
     def clear(self) -> None:
-        """Closes all entries."""
-        self.evict(1 << 62)
+        """Closes all entries. Without the lock, which would have to be waited for: close() of a model comes here."""
+        for entry in tuple(self._entries):
+            if self._take_out(entry):
+                entry.state.close()
 
     def _take_out(self, entry: _Entry) -> bool:
-        """False when it is gone already: a collected generation may have come in between, under the same lock."""
+        """False when it is gone already: clear takes no lock, and a collected generation has the same one."""
         try:
             self._entries.remove(entry)
         except ValueError:

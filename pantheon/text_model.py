@@ -142,7 +142,9 @@ class TextModel(ModelBase):
         return self.prefix_cache
 
     def close(self) -> None:
-        """See ModelBase.close; the prefix cache goes first."""
-        if self.prefix_cache is not None:
-            self.prefix_cache.clear()
-        super().close()
+        """See ModelBase.close; the prefix cache is emptied."""
+        try:
+            super().close()
+        finally:
+            if self.prefix_cache is not None:
+                self.prefix_cache.clear()

@@ -2,6 +2,10 @@
 import copy
 import gc
 import pickle
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -14,12 +18,6 @@ from pantheon._core.base.weak import WeakRegistry
 from pantheon._core.python import state as states
 
 LONG = 4000                              # tokens of a prompt whose prefill takes a while on the default model
-
-
-def wait_until_fed(state):
-    """Until a prefill in another thread has done its first window, and is in one of the next."""
-    while state.pos == 0:
-        time.sleep(0.001)
 
 
 class Saboteur:
@@ -197,10 +195,8 @@ def test_close_against_calls_of_other_threads(llama, use):
         assert model.open_states() == []
 
 
-def test_close_ends_a_running_prefill(default_model):
-    """It does not wait for it, and the call ends in the middle."""
-    model = pantheon.load(default_model)
-    state = model.new_state(LONG + 8)
+def closed_in_the_middle(model, state, what):
+    """Text of the error that ends a long prefill of another thread when `what` is closed."""
     outcome = []
 
     def run():
@@ -211,30 +207,24 @@ def test_close_ends_a_running_prefill(default_model):
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_until_fed(state)
-    model.close()
-    assert model.closed and state.closed and not outcome
+    while state.pos == 0:                # until it has done its first window, and is in one of the next
+        time.sleep(0.001)
+    what.close()
+    assert state.closed and not outcome          # it does not wait
     thread.join(60)
-    assert outcome == ["the model is closed"]
+    return outcome[0]
+
+
+def test_close_ends_a_running_prefill(default_model):
+    model = pantheon.load(default_model)
+    assert closed_in_the_middle(model, model.new_state(LONG + 8), model) == "the model is closed"
+    assert model.closed
 
 
 def test_a_closed_state_ends_its_own_prefill_only(default_model):
     with pantheon.load(default_model) as model:
         state = model.new_state(LONG + 8)
-        outcome = []
-
-        def run():
-            try:
-                model.prefill([100] * LONG, state)
-            except ValueError as error:
-                outcome.append(str(error))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        wait_until_fed(state)
-        state.close()
-        thread.join(60)
-        assert outcome == ["the state is closed"]
+        assert closed_in_the_middle(model, state, state) == "the state is closed"
         assert model.forward(1, model.new_state(8)).shape == (model.n_vocab,)
 
 
@@ -271,13 +261,98 @@ def test_nothing_is_copied_or_pickled(llama):
         assert len(rest) == 7 and first is not None
 
 
-def test_checkpoints_and_states_are_not_made_by_hand():
+def test_checkpoints_and_states_are_not_made_by_hand(llama):
     for cls in (pantheon.Checkpoint, pantheon.State):
         with pytest.raises(TypeError, match="made by"):
             cls()
     empty = states.State.__new__(states.State)
     with pytest.raises(ValueError, match="closed"):
         empty.reset()
+    never = pantheon.Checkpoint.__new__(pantheon.Checkpoint)
+    assert not never.valid and never.nbytes == 0
+    with pantheon.load(llama) as model, model.new_state(16) as state:
+        with pytest.raises(ValueError, match="another state's"):
+            state.restore(never)
+        model.forward(1, state)          # nobody has it
+
+
+def test_a_model_closes_while_another_thread_is_in_its_prefix_cache(llama):
+    model = pantheon.load(llama)
+    cache, state = model.use_prefix_cache(1 << 24), model.new_state(32)
+    model.prefill([1] * 20, state)
+    cache.put([1] * 20, state)
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with cache._lock:
+            held.set()
+            done.wait()
+
+    holder, closer = threading.Thread(target=hold), threading.Thread(target=model.close)
+    holder.start()
+    held.wait()
+    closer.start()
+    closer.join(60)
+    waits = closer.is_alive()
+    done.set()
+    holder.join()
+    closer.join()
+    assert not waits and model.closed and state.closed and len(cache) == 0 == cache.nbytes
+
+
+def test_what_a_handler_raises_while_checkpoints_end(llama):
+    """Wherever it comes: the state is free again, and no checkpoint is left beyond its position."""
+    class Stop(Exception):
+        pass
+
+    def handler(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pantheon.load(llama) as model:
+            state = model.new_state(16)
+            for i in range(40):
+                model.prefill([1, 2, 3], state)
+                checkpoints = [state.checkpoint() for _ in range(2000)]
+                end = state.reset if i % 2 else lambda: state.truncate(0)
+                with pytest.raises(Stop):
+                    signal.setitimer(signal.ITIMER_REAL, 2e-5 * (i + 1))
+                    end()
+                    while True:
+                        time.sleep(0.001)
+                assert state.pos == 0 or all(c.valid for c in checkpoints)
+                state.reset()
+                assert not any(c.valid for c in checkpoints)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_garbage_frees_states_before_their_model(llama):
+    """What a cycle of references holds is cleared in any order, and a model that still has states is not freed. The
+    collector clears in the order of its list, to whose end it moves what it first took for garbage: here the state,
+    behind its handle."""
+    code = """
+        import gc, sys
+        import pantheon
+
+        gc.disable()
+        early = []
+        model = pantheon.load(sys.argv[1])
+        state = model.new_state(16)
+        early += [model, *gc.get_referents(state)]
+        cycle = [state]
+        cycle.append(cycle)
+        del model, state
+        gc.collect()
+        early.clear()
+        del cycle
+        gc.collect()
+        print(sys.argv[1] in open("/proc/self/maps").read())
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(llama)], capture_output=True, text=True,
+                            timeout=300)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "False\n", "")
 
 
 def test_registry_while_others_add():
