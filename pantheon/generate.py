@@ -17,7 +17,7 @@ from pantheon._core.sampling.params import SamplingParams
 from pantheon._core.sampling.sampler import logprobs as token_logprobs
 from pantheon._core.sampling.sampler import sample
 from pantheon.errors import BusyError, ContextFullError
-from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED
+from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED, PrefixCache
 from pantheon.text.dry import default_breaker_ids
 from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
@@ -285,13 +285,21 @@ class _Request:
             return
         self.closed = True
         try:
-            if self.cache is not None and not failed and not self.state.closed:
+            if self.cache is not None and not failed:
                 self.reservation.release()
-                self.cache.put(self.known[:self.state.pos], self.state, self.checkpoints)
+                self._keep(self.cache)
             elif self.owned:
                 self.state.close()
         finally:
             self.reservation.release()
+
+
+    def _keep(self, cache: PrefixCache) -> None:
+        try:
+            held = self.state.pos
+        except ValueError:               # closed, with its model perhaps, and perhaps just now
+            return
+        cache.put(self.known[:held], self.state, self.checkpoints)
 
 
 def _marks(model: TextModel, ids: list[int], kept: int) -> list[int]:

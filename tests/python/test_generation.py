@@ -78,6 +78,26 @@ def test_closed_while_a_chunk_is_made(model, quick_switches, cached):
         assert len(model.open_states()) == (len(model.prefix_cache) if cached else 0)
 
 
+def test_a_model_closed_while_a_request_is_given_back(model):
+    """The position of a state that is closed just then is not to be had; the reservation ends all the same."""
+    model.use_prefix_cache(1 << 24)
+    generation = model.generate([1, 2, 3] * 8, GREEDY, max_tokens=40)
+    next(generation)
+    state = generation._request.state
+
+    class ClosedJustNow:
+        closed = False
+
+        @property
+        def pos(self):
+            model.close()
+            return state.pos
+
+    generation._request.state = ClosedJustNow()
+    generation.close()
+    assert generation._request.reservation.nbytes == 0
+
+
 def test_closing_stops_a_prompt_between_windows(default_model):
     with pantheon.load(default_model) as model:
         generation = model.generate([100] * 4000, GREEDY, max_tokens=8)
