@@ -207,10 +207,14 @@ def _check(job: Job, model: "pantheon.Model") -> None:
     longest = max(job.n_prompt, BATCH_PROMPT if job.batches else 0) + job.n_decode
     if longest > model.n_ctx_train:
         raise ValueError(f"{longest} positions are more than the model's context of {model.n_ctx_train}")
-    need = max(job.batches, default=0) * model.cost(BATCH_PROMPT + job.n_decode).total
+    if not job.batches:
+        return
+    n = max(job.batches)
+    cost = model.cost(BATCH_PROMPT + job.n_decode, window=BATCH_PROMPT, batch=n)
+    need = n * (cost.kv_bytes + cost.state_bytes + cost.checkpoint_bytes) + cost.scratch_bytes + cost.logits_bytes
     have = model.admit(job.n_prompt, job.n_decode).have_bytes
     if need > have > 0:
-        raise ValueError(f"a batch of {max(job.batches)} takes {need} bytes, and {have} can be had")
+        raise ValueError(f"a batch of {n} takes {need} bytes, and {have} can be had")
 
 
 def _tokens(n_vocab: int, n: int) -> list[int]:

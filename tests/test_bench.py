@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 from support import rwkv_models
@@ -17,6 +18,7 @@ from pantheon import bench, errors
 from pantheon._core.base import phases
 from pantheon._core.kernels import table
 from pantheon._core.probes import rates
+from pantheon._core.python.admission import work_bytes
 from pantheon.verdict import Verdict
 
 T = namedtuple("T", "name shape nbytes type", defaults=["F32"])
@@ -168,6 +170,24 @@ def test_the_measuring_process_ends_with_the_measurement(llama, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         bench.measure_apart(job)
     assert multiprocessing.active_children() == []
+
+
+def test_a_batch_that_just_fits(llama, monkeypatch):
+    """Work buffers and logits are there once, whatever the batch."""
+    n, job = 64, bench.Job(str(llama), n_prompt=4, n_decode=4, batches=(64,))
+    with pantheon.load(llama, threads=2) as model:
+        states = [model.new_state(bench.BATCH_PROMPT + 4) for _ in range(n)]
+        for state in states:
+            model.prefill([5] * bench.BATCH_PROMPT, state)
+        logits = model.forward_batch([5] * n, states)
+        taken = sum(state.nbytes for state in states) + work_bytes(model) + logits.nbytes
+        for have in (taken, int(taken * 0.98)):
+            monkeypatch.setattr(type(model), "admit", lambda *_, have=have: SimpleNamespace(have_bytes=have))
+            if have == taken:
+                bench._check(job, model)
+            else:
+                with pytest.raises(ValueError, match=f"a batch of 64 takes [0-9]+ bytes, and {have} can be had"):
+                    bench._check(job, model)
 
 
 def test_measure_names_what_does_not_fit(llama):
