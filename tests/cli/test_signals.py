@@ -16,6 +16,12 @@ def environment(*folders):
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *(p for p in sys.path if p)])}
 
 
+def ended(words, cwd, *folders):
+    """How Python ends with these arguments: its status, and what it wrote to stdout and to stderr."""
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, env=environment(*folders))
+    return done.returncode, done.stdout, done.stderr
+
+
 # A module that is found before the real one and signals its own process while it is imported: as often as it says.
 SIGNALLING = """
 import os, signal
@@ -39,9 +45,7 @@ def test_while_starting(tmp_path, name, status, module):
         (tmp_path / "sitecustomize.py").write_text(text)
     else:
         (tmp_path / f"{module}.py").write_text(text)
-    done = subprocess.run([sys.executable, "-m", "pantheon.cli", "doctor"], capture_output=True, text=True,
-                          cwd=tmp_path, env=environment(tmp_path))
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+    assert ended(["-m", "pantheon.cli", "doctor"], tmp_path, tmp_path) == (status, "", "")
 
 
 def test_where_nothing_can_be_raised(tmp_path):
@@ -49,9 +53,7 @@ def test_where_nothing_can_be_raised(tmp_path):
     program = ("import os, signal\nfrom pantheon.cli import signals\n"
                "class Thing:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGINT)\n        sum([1])\n"
                "with signals.orderly(True):\n    thing = Thing()\n    del thing\n    print('on')\n")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path,
-                          env=environment())
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert ended(["-c", program], tmp_path) == (130, "", "")
 
 
 def test_hidden_by_what_cleans_up():
@@ -162,6 +164,4 @@ def test_a_signal_that_comes_when_the_command_has_ended(tmp_path):
     program = ("import os, signal, sys\nfrom pantheon.cli import signals\n"
                "with signals.orderly(True):\n    pass\nprint('done', flush=True)\nos.kill(os.getpid(), signal.SIGINT)\n"
                "sum([1])\nprint('never')\n")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path,
-                          env=environment())
-    assert (done.returncode, done.stdout, done.stderr) == (130, "done\n", "")
+    assert ended(["-c", program], tmp_path) == (130, "done\n", "")
