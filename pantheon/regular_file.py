@@ -45,8 +45,8 @@ def open_regular(path: AnyPath) -> int:
 
 
 def read_start(path: AnyPath, max_bytes: int) -> bytes:
-    """The first bytes of a regular file, all of a shorter one. Errors as open_regular, and ValueError for what Git LFS
-    leaves in the place of a file that it has not fetched."""
+    """The first bytes of a regular file, all of a shorter one. Errors as open_regular, and if max_bytes is 24 or more
+    ValueError for what Git LFS leaves in the place of a file that it has not fetched."""
     parts: list[bytes] = []
     left = max_bytes
     with open(open_regular(path), "rb", buffering=0) as file:

@@ -24,7 +24,7 @@ typedef struct pn_sampler {
     pthread_cond_t wake;
     pthread_t thread;
     int alive;                               /* there is a thread that nobody told to end, in this process */
-    int forked;                              /* its thread was left behind in the parent */
+    _Atomic int forked;                      /* its thread was left behind in the parent */
     uint64_t turn;                           /* a thread ends when this is no longer what it was started with */
     _Atomic int running;                     /* started and not stopped; stays set in the child of a fork */
     _Atomic uint32_t interval_ms;
@@ -47,7 +47,8 @@ static inline void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick) {
 #endif
     pthread_cond_init(&s->wake, &attr);
     pthread_condattr_destroy(&attr);
-    s->alive = s->forked = 0;
+    s->alive = 0;
+    atomic_store(&s->forked, 0);
     s->tick = tick;
 }
 
@@ -123,8 +124,9 @@ static inline int pn_sampler_start(pn_sampler *s, uint32_t interval_ms, int with
     return status == 0 ? 0 : -1;
 }
 
-/* Returns when the thread has ended. halt_only: the sampler still counts as running, as if the thread had died. No lock
- * is held while it ends: it may be waiting for who waits for the lock. */
+/* Returns when the thread has ended, or another call has told it to and is waiting for that. halt_only: the sampler still
+ * counts as running, as if the thread had died. No lock is held while it ends: it may be waiting for who waits for the
+ * lock. */
 static inline void pn_sampler_stop(pn_sampler *s, int halt_only) {
     pthread_t thread;
     int alive;
@@ -145,10 +147,10 @@ static inline void pn_sampler_stop(pn_sampler *s, int halt_only) {
 
 /* Starts the thread anew in the child of a fork. */
 static inline void pn_sampler_ensure(pn_sampler *s) {
-    if (!s->forked) return;
+    if (!atomic_load(&s->forked)) return;
     pthread_mutex_lock(&s->life);
-    if (s->forked && !s->alive && atomic_load(&s->running)) pn_sampler_launch(s);
-    s->forked = 0;
+    if (atomic_load(&s->forked) && !s->alive && atomic_load(&s->running)) pn_sampler_launch(s);
+    atomic_store(&s->forked, 0);
     pthread_mutex_unlock(&s->life);
 }
 
@@ -171,7 +173,7 @@ static inline void pn_sampler_after_fork(pn_sampler *s) {
 static inline void pn_sampler_in_child(pn_sampler *s) {
     int had_thread = s->alive;
     pn_sampler_init(s, s->tick);
-    s->forked = had_thread;
+    atomic_store(&s->forked, had_thread);
 }
 
 #endif
