@@ -20,8 +20,8 @@ from pantheon._core.files.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.files.mapping cimport pn_mapping_set_room
 from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport pn_kernels_check
-from pantheon._core.load.config_hf cimport hf_architecture
-from pantheon._core.load.source cimport pn_source, source_gguf
+from pantheon._core.load.config_hf cimport HfConfig, hf_architecture, hf_config
+from pantheon._core.load.source cimport source_gguf, source_safetensors
 from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
@@ -50,7 +50,6 @@ from pantheon._core.types cimport (
 )
 
 from pantheon._core.base.threads import default_threads
-from pantheon._core.load.config_hf import standard_config
 from pantheon._core.registry import architectures
 from pantheon.regular_file import read_start
 
@@ -137,7 +136,6 @@ cdef bint has_experts(const gguf_file *f) except -1:
 cdef int load_gguf(pn_model *model, str path) except -1:
     cdef gguf_file *f = gguf_open(path)
     cdef const pn_arch_ops *ops
-    cdef pn_source source = source_gguf(f)
     try:
         arch = gguf_get_str(f, b"general.architecture")
         if arch is None:
@@ -146,7 +144,7 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         if ops == NULL:
             raise ValueError(f"{path}: architecture {arch[:64]!r} is unknown; known: {', '.join(architectures())}")
         model.config.arch = ops.arch
-        ops.load(model, ops, &source, path)
+        ops.load(model, ops, source_gguf(f, path))
     except BaseException:
         gguf_close(f)
         raise
@@ -195,11 +193,12 @@ cdef int pn_llama_load_hf_tokenizer(pn_model *model, str folder) except -1:
 cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     cdef const pn_arch_ops *ops
     cdef safetensors_file *f
-    config = standard_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path)
-    ops = ops_named(hf_architecture(config, config_path))
+    cdef HfConfig config = hf_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path)
+    ops = ops_named(hf_architecture(config))
     f = safetensors_open(path)
+    model.config.arch = ops.arch
     try:
-        ops.load_hf(model, ops, f, config, path, config_path)
+        ops.load(model, ops, source_safetensors(f, path, config))
     except BaseException:
         safetensors_close(f)
         raise

@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t
 
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.safetensors cimport safetensors_file
-from pantheon._core.load.source cimport pn_source
+from pantheon._core.load.source cimport Source
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
 
@@ -23,13 +23,9 @@ cdef struct pn_arch_ops:
     const char *name                     # general.architecture of GGUF
     pn_arch arch
     pn_rope_kind rope_kind               # of the files of this architecture
-    # GIL. Fills model.config and model.weights from a GGUF source, which stays the caller's; ValueError naming the
-    # tensor or key.
-    int (*load)(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1
-    # GIL. The same from the safetensors of a Hugging Face model; config is its parsed config.json, the file stays the
-    # caller's. NULL: the architecture is not read from there.
-    int (*load_hf)(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config, str path,
-                   str config_path) except -1
+    # GIL. Fills model.config, whose arch is set, and model.weights from a source, whose file stays the caller's;
+    # ValueError naming the tensor or key.
+    int (*load)(pn_model *model, const pn_arch_ops *self, Source f) except -1
     # nogil. Frees model.weights, not the file.
     void (*unload)(pn_model *model) noexcept nogil
     # nogil. The single-token seam.

@@ -9,10 +9,19 @@ from libc.math cimport sqrt
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
-from pantheon._core.files.gguf cimport gguf_find, gguf_get_bool, gguf_get_float, gguf_get_int, gguf_get_str, gguf_tensor
+from pantheon._core.files.gguf cimport (
+    gguf_find,
+    gguf_get_bool,
+    gguf_get_float,
+    gguf_get_int,
+    gguf_get_str,
+    gguf_tensor,
+    gguf_value,
+)
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_vocab cimport most_tokens
 from pantheon._core.layers.rope cimport rope_attention_factor
+from pantheon._core.load.source cimport Source
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_NONE,
@@ -39,11 +48,11 @@ ROPE_SCALINGS = {
 ROPE_KINDS = {PN_ROPE_NONE: "none", PN_ROPE_NORM: "norm", PN_ROPE_NEOX: "neox"}
 
 
-cdef class _Keys:
+cdef class GgufKeys:
     """Typed access to the keys of one architecture prefix."""
-    cdef const gguf_file *f
-    cdef str arch
-    cdef str path
+
+    cdef object value(self, str key):
+        return gguf_value(self.f, gguf_find(self.f, f"{self.arch}.{key}".encode()))
 
     cdef int64_t integer(self, str key, object default=None, int64_t layer=0) except? -1:
         cdef int64_t value
@@ -53,6 +62,14 @@ cdef class _Keys:
         if default is None:
             raise ValueError(f"{self.path}: key {self.arch}.{key} is missing")
         return default
+
+    cdef int64_t bounded(self, str key, int64_t low, int64_t high, object default=None) except? -1:
+        cdef int64_t value
+        if not gguf_get_int(self.f, f"{self.arch}.{key}".encode(), 0, &value):
+            return self.integer(key, default)
+        if not low <= value <= high:
+            raise ValueError(f"{self.path}: key {self.arch}.{key} is {value}, not in {low}..{high}")
+        return value
 
     cdef double number(self, str key, object default=None) except? -1:
         cdef double value
@@ -70,7 +87,7 @@ cdef class _Keys:
         return <int>value
 
 
-cdef int check_per_layer(_Keys keys, str key, int64_t value, int n_layer) except -1:
+cdef int check_per_layer(GgufKeys keys, str key, int64_t value, int n_layer) except -1:
     """Per-layer lists are accepted where all layers agree: no architecture here mixes widths."""
     cdef int i
     cdef const void *kv = gguf_find(keys.f, f"{keys.arch}.{key}".encode())
@@ -83,7 +100,7 @@ cdef int check_per_layer(_Keys keys, str key, int64_t value, int n_layer) except
     return 0
 
 
-cdef int expert_config(pn_config *c, _Keys keys) except -1:
+cdef int expert_config(pn_config *c, GgufKeys keys) except -1:
     """What belongs to experts; n_ff, n_experts and n_experts_used are there. The widths of old files follow from n_ff:
     before qwen2moe and qwen3moe had a key of their own it was what the experts of one token add up to."""
     cdef double scale = keys.number("expert_weights_scale", 1.0)
@@ -99,17 +116,23 @@ cdef int expert_config(pn_config *c, _Keys keys) except -1:
     return 0
 
 
-cdef int config_from_gguf(pn_config *c, const gguf_file *f, str arch, str path) except -1:
-    cdef _Keys keys = _Keys.__new__(_Keys)
+cdef GgufKeys gguf_keys(Source f):
+    cdef GgufKeys keys = GgufKeys.__new__(GgufKeys)
+    keys.f = f.gguf
+    keys.arch = gguf_get_str(f.gguf, b"general.architecture")
+    keys.path = f.path
+    return keys
+
+
+cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
+    cdef const gguf_file *f = keys.f
+    cdef str arch = keys.arch, path = keys.path
     cdef tm_tensor *embd = gguf_tensor(f, b"token_embd.weight")
     cdef pn_arch saved_arch = c.arch
     cdef pn_rope_kind rope_kind = c.rope_kind
     cdef double factor, scale
     cdef const void *kv
     cdef uint64_t count
-    keys.f = f
-    keys.arch = arch
-    keys.path = path
     if embd == NULL:
         raise ValueError(f"{path}: tensor token_embd.weight is missing")
     memset(c, 0, sizeof(pn_config))

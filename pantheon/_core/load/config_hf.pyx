@@ -9,13 +9,6 @@ from libc.math cimport log, sqrt
 from libc.string cimport memset
 
 from pantheon._core.layers.rope cimport rope_attention_factor
-from pantheon._core.load.source cimport (
-    PN_TERNARY_DIVIDE,
-    PN_TERNARY_MULTIPLY,
-    PN_TERNARY_NONE,
-    PN_TERNARY_ONLINE,
-    pn_ternary_rule,
-)
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_SCALING_LINEAR,
@@ -77,20 +70,8 @@ EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "qwen35moe")
 ROTATED_IN_PART = ("phi2", "phi3", "qwen35", "qwen35moe")
 
 
-cdef class _Keys:
+cdef class HfConfig:
     """Typed access to one JSON object; null counts as absent."""
-    cdef dict values
-    cdef dict defaults
-    cdef str path
-    cdef str prefix
-    cdef str arch                        # registry name of the model class
-
-    def __init__(self, values, defaults, path, prefix="", arch=""):
-        self.values = values
-        self.defaults = defaults
-        self.path = path
-        self.prefix = prefix
-        self.arch = arch
 
     cdef object refuse(self, str key, str expected):
         raise ValueError(f"{self.path}: key {self.prefix}{key} is {self.values.get(key)!r:.80}, not {expected}")
@@ -111,6 +92,12 @@ cdef class _Keys:
             value = int(value)
         if type(value) is not int or not -2**31 <= value < 2**31:
             self.refuse(key, "an integer of 32 bits")
+        return value
+
+    cdef int bounded(self, str key, int low, int high, object default=None) except? -1:
+        cdef int value = self.integer(key, default)
+        if not low <= value <= high:
+            self.refuse(key, f"in {low}..{high}")
         return value
 
     cdef double number(self, str key, object default=None) except? -1:
@@ -148,9 +135,21 @@ cdef str model_class(dict config, str path):
     raise ValueError(f"{path}: model class {names[0][:80]!r} is unknown; known: {', '.join(CLASSES)}")
 
 
-cdef _Keys keys_of(dict config, str path):
-    arch, defaults = CLASSES[model_class(config, path)]
-    return _Keys(config, defaults, path, "", arch)
+cdef HfConfig object_of(dict values, HfConfig owner, str prefix):
+    """An object within a configuration."""
+    cdef HfConfig c = HfConfig.__new__(HfConfig)
+    c.values, c.defaults, c.path, c.prefix = values, {}, owner.path, prefix
+    c.arch, c.name = owner.arch, owner.name
+    return c
+
+
+cdef HfConfig hf_config(object values, str path):
+    cdef HfConfig c = HfConfig.__new__(HfConfig)
+    c.values = standard_config(values, path)
+    c.path, c.prefix = path, ""
+    c.name = c.values["architectures"][0]
+    c.arch, c.defaults = CLASSES[c.name]
+    return c
 
 
 cdef dict text_part(dict config, str path):
@@ -202,19 +201,18 @@ def standard_config(config, path):
     return config
 
 
-cdef frozenset hf_optional(dict config, str path):
-    cdef _Keys keys = keys_of(config, path)
-    cdef str arch = keys.arch
+cdef frozenset hf_optional(HfConfig config):
+    cdef str arch = config.arch
     cdef set parts = set()
-    if arch in ("qwen35", "qwen35moe") and keys.flag("attention_bias", False):
-        raise ValueError(f"{path}: key attention_bias true is not supported for {model_class(config, path)}")
-    if (arch in ("qwen2", "phi2") or (arch == "qwen2moe" and keys.flag("qkv_bias", True))
+    if arch in ("qwen35", "qwen35moe") and config.flag("attention_bias", False):
+        raise ValueError(f"{config.path}: key attention_bias true is not supported for {config.name}")
+    if (arch in ("qwen2", "phi2") or (arch == "qwen2moe" and config.flag("qkv_bias", True))
             or (arch in ("llama", "qwen3", "qwen3moe", "bitnet", "bitnet-b1.58")
-                and keys.flag("attention_bias", False))):
+                and config.flag("attention_bias", False))):
         parts |= {"attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias"}
         if arch not in ("qwen2", "qwen2moe"):
             parts.add("attn_output.bias")
-    if arch == "phi2" or (arch == "llama" and keys.flag("mlp_bias", False)):
+    if arch == "phi2" or (arch == "llama" and config.flag("mlp_bias", False)):
         parts |= {"ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"}
     if arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe"):
         parts |= {"attn_q_norm.weight", "attn_k_norm.weight"}
@@ -225,27 +223,18 @@ cdef frozenset hf_optional(dict config, str path):
     return frozenset(parts)
 
 
-cdef int hf_integer(dict config, str path, str key, int low, int high, object default) except? -1:
-    cdef _Keys keys = keys_of(config, path)
-    cdef int value = keys.integer(key, default)
-    if not low <= value <= high:
-        keys.refuse(key, f"in {low}..{high}")
-    return value
-
-
-cdef str hf_architecture(dict config, str path):
-    cdef _Keys keys = keys_of(config, path)
-    arch = keys.arch
-    act = keys.text("hidden_act", "silu")
+cdef str hf_architecture(HfConfig config):
+    arch = config.arch
+    act = config.text("hidden_act", "silu")
     if arch == "bitnet-b1.58" and act == "silu":
         arch = "bitnet"
     expected = ACTIVATIONS.get(arch, "silu")
     if SAME_ACTIVATION.get(act, act) != expected:
-        raise ValueError(f"{path}: key hidden_act is {act[:40]!r}, {arch} has {expected!r}")
+        raise ValueError(f"{config.path}: key hidden_act is {act[:40]!r}, {arch} has {expected!r}")
     return arch
 
 
-cdef int read_longrope(pn_config *c, _Keys rope) except -1:
+cdef int read_longrope(pn_config *c, HfConfig rope) except -1:
     c.rope_scaling = PN_ROPE_SCALING_LONGROPE
     c.rope_factor = rope.number("factor", <double>c.n_ctx / max(c.rope_orig_ctx, 1))
     c.rope_attn_factor = rope.number("attention_factor",
@@ -253,19 +242,20 @@ cdef int read_longrope(pn_config *c, _Keys rope) except -1:
     return 0
 
 
-cdef dict hf_rope(dict config):
-    return config.get("rope_scaling") or config.get("rope_parameters") or {}
+cdef HfConfig hf_rope(HfConfig config):
+    cdef str key = "rope_scaling" if config.get("rope_scaling") is not None else "rope_parameters"
+    return object_of(config.get("rope_scaling") or config.get("rope_parameters") or {}, config, key + ".")
 
 
-cdef list hf_rope_factors(const pn_config *c, dict config, str path, str key):
+cdef list hf_rope_factors(const pn_config *c, HfConfig config, str key):
     value = hf_rope(config).get(key)
     if (c.rope_dims < 2 or not isinstance(value, list) or len(value) != c.rope_dims // 2
             or not all([type(v) in (int, float) and 1e-30 < v < 1e30 for v in value])):
-        raise ValueError(f"{path}: key {key} of the rotation is no list of {c.rope_dims // 2} numbers above 0")
+        raise ValueError(f"{config.path}: key {key} of the rotation is no list of {c.rope_dims // 2} numbers above 0")
     return value
 
 
-cdef int read_experts(pn_config *c, _Keys keys) except -1:
+cdef int read_experts(pn_config *c, HfConfig keys) except -1:
     """What belongs to experts. Which layers have them, the tensors tell."""
     cdef str arch = keys.arch
     c.expert_scale = 1.0
@@ -282,12 +272,10 @@ cdef int read_experts(pn_config *c, _Keys keys) except -1:
     return 0
 
 
-cdef int read_rope(pn_config *c, _Keys keys) except -1:
+cdef int read_rope(pn_config *c, HfConfig keys) except -1:
     """Rope base and scaling, from rope_parameters (new) or rope_scaling (old), and rope_theta."""
-    cdef _Keys rope
+    cdef HfConfig rope = hf_rope(keys)
     cdef double factor, mscale, mscale_all
-    cdef str key = "rope_scaling" if keys.get("rope_scaling") is not None else "rope_parameters"
-    rope = _Keys(hf_rope(keys.values), {}, keys.path, key + ".", keys.arch)
     c.rope_base = rope.number("rope_theta", keys.number("rope_theta", 10000.0))
     part = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
     if not 0 < part <= 1:
@@ -342,58 +330,52 @@ cdef int read_rope(pn_config *c, _Keys keys) except -1:
     return 0
 
 
-cdef int config_from_hf(pn_config *c, dict config, str path) except -1:
-    cdef _Keys keys = keys_of(config, path)
+cdef int config_from_hf(pn_config *c, HfConfig config) except -1:
     cdef pn_arch arch = c.arch
     memset(c, 0, sizeof(pn_config))
     c.arch = arch
     c.rope_kind = PN_ROPE_NEOX
-    c.n_vocab = keys.integer("vocab_size")
+    c.n_vocab = config.integer("vocab_size")
     c.n_tokens = c.n_vocab               # the tokenizer, which may have fewer, is not read at load
-    c.n_ctx = keys.integer("max_position_embeddings")
-    c.n_embd = keys.integer("hidden_size")
-    c.n_layer = keys.integer("num_hidden_layers")
-    c.n_head = keys.integer("num_attention_heads")
-    if not 1 <= c.n_layer <= 1024:
-        keys.refuse("num_hidden_layers", "in 1..1024")
-    if not 1 <= c.n_head <= 65536:
-        keys.refuse("num_attention_heads", "in 1..65536")
+    c.n_ctx = config.integer("max_position_embeddings")
+    c.n_embd = config.integer("hidden_size")
+    c.n_layer = config.bounded("num_hidden_layers", 1, 1024)
+    c.n_head = config.bounded("num_attention_heads", 1, 65536)
     # null has a meaning of its own for these two: as many as heads, and what the width leaves
-    c.n_kv_head = keys.integer("num_key_value_heads", c.n_head)
-    if "num_key_value_heads" in config and config["num_key_value_heads"] is None:
+    c.n_kv_head = config.integer("num_key_value_heads", c.n_head)
+    if config.values.get("num_key_value_heads", 0) is None:
         c.n_kv_head = c.n_head
-    c.head_dim = keys.integer("head_dim", c.n_embd // c.n_head)
-    if "head_dim" in config and config["head_dim"] is None:
+    c.head_dim = config.integer("head_dim", c.n_embd // c.n_head)
+    if config.values.get("head_dim", 0) is None:
         c.head_dim = c.n_embd // c.n_head
-    c.n_ff = keys.integer("intermediate_size", 0 if keys.arch == "qwen35moe" else None)
-    c.norm_eps = keys.number("layer_norm_eps") if keys.arch == "phi2" else keys.number("rms_norm_eps", 1e-6)
+    c.n_ff = config.integer("intermediate_size", 0 if config.arch == "qwen35moe" else None)
+    c.norm_eps = config.number("layer_norm_eps") if config.arch == "phi2" else config.number("rms_norm_eps", 1e-6)
     c.attn_scale = 1 / sqrt(max(c.head_dim, 1))
-    if keys.flag("qk_layernorm", False):
-        raise ValueError(f"{path}: key qk_layernorm true is not supported")
-    read_experts(c, keys)
-    read_rope(c, keys)
-    c.sliding_window = max(hf_windows(c, config, path))
+    if config.flag("qk_layernorm", False):
+        raise ValueError(f"{config.path}: key qk_layernorm true is not supported")
+    read_experts(c, config)
+    read_rope(c, config)
+    c.sliding_window = max(hf_windows(c, config))
     return 0
 
 
-cdef list hf_windows(const pn_config *c, dict config, str path):
-    cdef _Keys keys = keys_of(config, path)
-    cdef str arch = keys.arch
+cdef list hf_windows(const pn_config *c, HfConfig config):
+    cdef str arch = config.arch
     cdef int window = 0, first = 0
     cdef bint by_layer = arch in ("qwen2", "qwen3", "qwen2moe")
-    kinds = keys.get("layer_types")
+    kinds = config.get("layer_types")
     # null switches the window off; only an absent key has the class's default
-    if not ("sliding_window" in config and config["sliding_window"] is None):
-        window = keys.integer("sliding_window", 0)
+    if config.values.get("sliding_window", 0) is not None:
+        window = config.integer("sliding_window", 0)
     if arch in ("qwen2", "qwen3", "qwen2moe", "qwen3moe"):
-        if not keys.flag("use_sliding_window", False):
+        if not config.flag("use_sliding_window", False):
             window = 0
-        first = max(0, keys.integer("max_window_layers", 0)) if by_layer else 0
+        first = max(0, config.integer("max_window_layers", 0)) if by_layer else 0
     elif arch not in ("mistral", "mixtral", "phi3"):
         window = 0
     if not 0 <= window < c.n_ctx:
         if window < 0:
-            keys.refuse("sliding_window", "a number of positions")
+            config.refuse("sliding_window", "a number of positions")
         window = 0                       # a window that holds the whole context hides nothing
     if window == 0 or not by_layer:
         return [window] * c.n_layer
@@ -402,32 +384,33 @@ cdef list hf_windows(const pn_config *c, dict config, str path):
     if kinds is None:
         return [window if i >= first else 0 for i in range(c.n_layer)]
     if not isinstance(kinds, list) or len(kinds) != c.n_layer:
-        keys.refuse("layer_types", f"a list of {c.n_layer} kinds")
+        config.refuse("layer_types", f"a list of {c.n_layer} kinds")
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
-            keys.refuse("layer_types", "a list of full_attention and sliding_attention")
+            config.refuse("layer_types", "a list of full_attention and sliding_attention")
     return [window if kind == "sliding_attention" else 0 for kind in kinds]
 
 
-cdef bint hf_tied(dict config, str path) except *:
-    return keys_of(config, path).flag("tie_word_embeddings", False)
+cdef bint hf_tied(HfConfig config) except *:
+    return config.flag("tie_word_embeddings", False)
 
 
-cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
-    cdef _Keys keys
-    values = config.get("quantization_config")
+cdef pn_ternary_rule hf_ternary_rule(HfConfig config) except *:
+    cdef HfConfig keys
+    values = config.values.get("quantization_config")
     if values is None:
-        return PN_TERNARY_ONLINE if model_class(config, path) == "BitnetForCausalLM" else PN_TERNARY_NONE
+        return PN_TERNARY_ONLINE if config.name == "BitnetForCausalLM" else PN_TERNARY_NONE
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: key quantization_config is no object")
-    if keys_of(config, path).arch in (*EXPERTS, *ROTATED_IN_PART):
-        raise ValueError(f"{path}: key quantization_config is not supported for {model_class(config, path)}")
-    keys = _Keys(values, {}, path, "quantization_config.")
+        raise ValueError(f"{config.path}: key quantization_config is no object")
+    if config.arch in (*EXPERTS, *ROTATED_IN_PART):
+        raise ValueError(f"{config.path}: key quantization_config is not supported for {config.name}")
+    keys = object_of(values, config, "quantization_config.")
     method = keys.text("quant_method", "")
     if method != "bitnet":
-        raise ValueError(f"{path}: key quantization_config.quant_method is {method[:40]!r}; only 'bitnet' is supported")
+        raise ValueError(f"{config.path}: key quantization_config.quant_method is {method[:40]!r}; only 'bitnet' is "
+                         "supported")
     if keys.flag("use_rms_norm", False):
-        raise ValueError(f"{path}: key quantization_config.use_rms_norm true is not supported")
+        raise ValueError(f"{config.path}: key quantization_config.use_rms_norm true is not supported")
     modules = keys.get("modules_to_not_convert", [])
     if not isinstance(modules, list):
         keys.refuse("modules_to_not_convert", "a list")
@@ -447,7 +430,7 @@ cdef pn_ternary_rule hf_ternary_rule(dict config, str path) except *:
 
 def optional_parts(dict config not None, str path not None):
     """hf_optional, for who reads the folder from Python."""
-    return hf_optional(config, path)
+    return hf_optional(hf_config(config, path))
 
 
 RULES = {PN_TERNARY_NONE: "none", PN_TERNARY_DIVIDE: "divide", PN_TERNARY_MULTIPLY: "multiply",
@@ -456,4 +439,4 @@ RULES = {PN_TERNARY_NONE: "none", PN_TERNARY_DIVIDE: "divide", PN_TERNARY_MULTIP
 
 def ternary_rule(dict config not None, str path not None):
     """How the matrices of the layers are stored: "none" (as floats), or the name of a ternary rule."""
-    return RULES[hf_ternary_rule(config, path)]
+    return RULES[hf_ternary_rule(hf_config(config, path))]

@@ -5,7 +5,6 @@ The names of Hugging Face models: section 2 of the transformer notes and section
 import re
 
 from libc.stdint cimport int64_t
-from libc.string cimport memset
 
 from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log
 from pantheon._core.files.ggml_types cimport ggml_type, ggml_type_info
@@ -13,6 +12,7 @@ from pantheon._core.files.gguf cimport gguf_tensor
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.files.safetensors cimport safetensors_file, safetensors_tensor
+from pantheon._core.load.config_hf cimport HfConfig, hf_optional, hf_ternary_rule, hf_tied
 from pantheon._core.types cimport tm_tensor
 
 from pantheon._core.files.safetensors import DTYPE_NAMES
@@ -93,41 +93,39 @@ BLOCK = re.compile(r"(?:blk|(?:.*\.)?layers)\.([0-9]+)\.")
 
 # What may stand before the names of a text model: the usual, inside multimodal models (new and old), saved without
 # its head.
-cdef const char *PREFIXES[4]
-PREFIXES[0] = b"model."
-PREFIXES[1] = b"model.language_model."
-PREFIXES[2] = b"language_model.model."
-PREFIXES[3] = b""
+PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 
 
-cdef pn_source source_gguf(const gguf_file *f) noexcept nogil:
-    cdef pn_source s
-    memset(&s, 0, sizeof(s))
+cdef Source source_gguf(const gguf_file *f, str path):
+    cdef Source s = Source.__new__(Source)
     s.gguf = f
+    s.path = path
+    s.asked = set()
     return s
 
 
-cdef pn_source source_safetensors(const safetensors_file *f) noexcept nogil:
-    cdef pn_source s
-    memset(&s, 0, sizeof(s))
+cdef Source source_safetensors(const safetensors_file *f, str path, HfConfig config):
+    cdef Source s = Source.__new__(Source)
     s.safetensors = f
+    s.path = path
+    s.asked = set()
     s.prefix = PREFIXES[0]
-    if safetensors_tensor(f, b"model.embed_tokens.weight") == NULL:
-        if safetensors_tensor(f, b"model.language_model.embed_tokens.weight") != NULL:
-            s.prefix = PREFIXES[1]
-        elif safetensors_tensor(f, b"language_model.model.embed_tokens.weight") != NULL:
-            s.prefix = PREFIXES[2]
-        elif safetensors_tensor(f, b"embed_tokens.weight") != NULL:
-            s.prefix = PREFIXES[3]
+    for prefix in PREFIXES:
+        if safetensors_tensor(f, f"{prefix}embed_tokens.weight".encode()) != NULL:
+            s.prefix = prefix
+            break
+    s.config = config
+    s.optional = hf_optional(config)
+    s.tied = hf_tied(config)
+    s.ternary = hf_ternary_rule(config)
     return s
 
 
-cdef str hf_name(const pn_source *s, str name, dict parts):
+cdef str hf_name(Source s, str name, dict parts):
     """Hugging Face's spelling of a GGUF name; None when it has none."""
-    prefix = (<bytes>s.prefix).decode()
     stem, _, suffix = name.rpartition(".")
     if stem == "output":
-        return (prefix[:len(prefix) - len("model.")] if prefix == "language_model.model." else "") + f"lm_head.{suffix}"
+        return ("language_model." if s.prefix == "language_model.model." else "") + f"lm_head.{suffix}"
     layer = ""
     if name.startswith("blk."):
         _, number, part = (name if name.endswith(".ssm_a") else stem).split(".", 2)
@@ -136,22 +134,21 @@ cdef str hf_name(const pn_source *s, str name, dict parts):
     theirs = parts.get(f"{part}.*" if expert else part)
     if theirs is None:
         return None
-    theirs = prefix + layer + theirs.replace("*", expert)
+    theirs = s.prefix + layer + theirs.replace("*", expert)
     return theirs if part in BARE else f"{theirs}.{suffix}"
 
 
-cdef bint has_part(const pn_source *s, str name) except -1:
+cdef bint has_part(Source s, str name) except -1:
     part = name.split(".", 2)[2] if name.startswith("blk.") else name
-    return part not in OPTIONAL or part in <frozenset>s.optional
+    return part not in OPTIONAL or part in s.optional
 
 
-cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
+cdef tm_tensor *source_tensor(Source s, str name) except? NULL:
     cdef tm_tensor *t = NULL
-    if s.asked != NULL:
-        (<set>s.asked).add(name)
+    s.asked.add(name)
     if s.gguf != NULL:
         return gguf_tensor(s.gguf, name_bytes(name))
-    if s.optional != NULL and not has_part(s, name):
+    if s.optional is not None and not has_part(s, name):
         return NULL
     for parts in NAMES[<int>s.names]:
         theirs = hf_name(s, name, parts)
@@ -164,7 +161,7 @@ cdef tm_tensor *source_tensor(const pn_source *s, str name) except? NULL:
     return NULL
 
 
-cdef str source_name(const pn_source *s, str name):
+cdef str source_name(Source s, str name):
     return name if s.gguf != NULL else hf_name(s, name, NAMES[<int>s.names][0]) or name
 
 
@@ -182,32 +179,31 @@ cdef str type_text(const tm_tensor *t):
 
 # ---- what nobody asked for -------------------------------------------------------------------------------------------
 
-cdef set expected_names(const pn_source *s):
+cdef set expected_names(Source s):
     """Every name that the container might have had for what was asked for."""
     if s.gguf != NULL:
-        return set(<set>s.asked)
-    return {hf_name(s, name, parts) for name in <set>s.asked for parts in NAMES[<int>s.names]} - {None}
+        return set(s.asked)
+    return {hf_name(s, name, parts) for name in s.asked for parts in NAMES[<int>s.names]} - {None}
 
 
-cdef set unused_names(const pn_source *s):
+cdef set unused_names(Source s):
     """The names of what the class has only under another configuration, or not at all: OPTIONAL, and any bias."""
     cdef set names
-    if s.optional == NULL:
+    if s.optional is None:
         return set()
-    names = set(OPTIONAL) - <frozenset>s.optional
-    blocks = {name[:name.index(".", 4) + 1] for name in <set>s.asked if name.startswith("blk.")}
+    names = set(OPTIONAL) - s.optional
+    blocks = {name[:name.index(".", 4) + 1] for name in s.asked if name.startswith("blk.")}
     unused = {hf_name(s, name if name.startswith("output.") else block + name, parts) for name in names
               for block in blocks for parts in NAMES[<int>s.names]}
     return unused | ({name[:-6] + "bias" for name in expected_names(s) if name.endswith("_proj.weight")}
                      - expected_names(s))
 
 
-cdef bint elsewhere(const pn_source *s, str name):
+cdef bint elsewhere(Source s, str name):
     """Whether a safetensors tensor is no part of the text model: another part of a multimodal one, or a draft."""
     if s.gguf != NULL or name.startswith("lm_head."):
         return False
-    prefix = (<bytes>s.prefix).decode()
-    return name.startswith("mtp.") or (prefix not in ("", "model.") and not name.startswith(prefix))
+    return name.startswith("mtp.") or (s.prefix not in ("", "model.") and not name.startswith(s.prefix))
 
 
 cdef str expected_text(str name, set expected, int n_layer):
@@ -222,7 +218,7 @@ cdef str expected_text(str name, set expected, int n_layer):
     return f"expected {where}: {', '.join(sorted(found))}"
 
 
-cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blocks) except -1:
+cdef int source_check_extra(Source s, int n_layer, int n_blocks) except -1:
     cdef int64_t i, n = s.gguf.n_tensors if s.gguf != NULL else s.safetensors.n_tensors
     cdef const tm_tensor *t
     cdef int n_unused = 0
@@ -238,7 +234,7 @@ cdef int source_check_extra(const pn_source *s, str path, int n_layer, int n_blo
         match = BLOCK.match(name)
         if match is not None and len(match[1]) < 6 and n_layer <= int(match[1]) < n_blocks:
             continue
-        raise ValueError(f"{path}: tensor {name_shown(name)} of shape {shape_text(t)} is in the file, but not in the "
+        raise ValueError(f"{s.path}: tensor {name_shown(name)} of shape {shape_text(t)} is in the file, but not in the "
                          f"model; {expected_text(name, expected, n_layer)}")
     if n_unused:
         pn_log(PN_LOG_WARNING, b"%d biases or norms of the file stay unused: its config.json says that the model has "

@@ -4,13 +4,11 @@ from libc.stdint cimport uint32_t
 
 from pantheon._core.arch.llama.structs cimport llama_layer_fn
 from pantheon._core.arch.ops cimport pn_arch_ops
-from pantheon._core.files.safetensors cimport safetensors_file
+from pantheon._core.load.source cimport Source
 from pantheon._core.types cimport pn_arch, pn_model, pn_rope_kind, pn_state, tm_tensor
 
-# GIL. Loads a Hugging Face model, config being its parsed config.json; f stays the caller's. ValueError naming tensor
-# or key. self is the registry row that hf_architecture named.
-cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
-                                   str path, str config_path) except -1
+# GIL. pn_arch_ops.load of a Hugging Face model.
+cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, Source f) except -1
 # Entry points of an architecture with its own layer.
 cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil
 cdef int llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,

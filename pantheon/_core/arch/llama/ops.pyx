@@ -8,9 +8,6 @@ One layer function serves the single token, the prefill chunk and the batch. All
 meet at barriers. With several tokens, ranks split them for norms and quantisation; a single token is normed and
 quantised by every rank for itself, which costs less than a barrier.
 """
-import numpy as np
-
-from cpython.ref cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -42,29 +39,14 @@ from pantheon._core.base.arena cimport (
 )
 from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.base.pool cimport pn_counter_zero
-from pantheon._core.files.gguf cimport gguf_get_str
-from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.layers.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset, pn_llama_kv_cache
 from pantheon._core.layers.linear cimport input_begin
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
-from pantheon._core.load.config cimport config_from_gguf, config_validate
-from pantheon._core.load.config_hf cimport (
-    config_from_hf,
-    hf_optional,
-    hf_rope_factors,
-    hf_ternary_rule,
-    hf_tied,
-    hf_windows,
-)
-from pantheon._core.load.source cimport (
-    PN_NAMES_MIXTRAL,
-    PN_NAMES_PHI,
-    pn_source,
-    source_check_extra,
-    source_safetensors,
-)
+from pantheon._core.load.config cimport config_from_gguf, config_validate, gguf_keys
+from pantheon._core.load.config_hf cimport config_from_hf, hf_windows
+from pantheon._core.load.source cimport PN_NAMES_MIXTRAL, PN_NAMES_PHI, Source, source_check_extra
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
@@ -240,24 +222,22 @@ cdef size_t outer_cache() noexcept nogil:
     return <size_t>min(max(bytes, 8 << 20), 24 << 20) if bytes > 0 else 24 << 20
 
 
-cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
+cdef int load_weights(pn_model *model, Source f) except -1:
     """Weights for the valid configuration that model.config holds."""
     cdef pn_llama_model *w
     cdef pn_llama_work work
-    cdef pn_source source = f[0]
-    cdef set asked = set()
-    source.asked = <PyObject *>asked
     w = <pn_llama_model *>calloc(1, sizeof(pn_llama_model))
     if w == NULL:
         raise MemoryError("no memory for a model")
     model.weights = w
+    f.owned = &w.owned
     w.k = pn_kernels_active()
     w.base.n_threads = 1
     w.sub_norms = model.config.arch in (PN_ARCH_BITNET, PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     w.squared_relu = model.config.arch in (PN_ARCH_BITNET_B158, PN_ARCH_BITNET_25)
     try:
-        llama_load_tensors(w, &model.config, &source, path)
-        source_check_extra(&source, path, model.config.n_layer, model.config.n_layer)
+        llama_load_tensors(w, &model.config, f)
+        source_check_extra(f, model.config.n_layer, model.config.n_layer)
     except BaseException:
         unload(model)
         raise
@@ -269,35 +249,25 @@ cdef int load_weights(pn_model *model, const pn_source *f, str path) except -1:
     return 0
 
 
-cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
+cdef int load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
+    if f.gguf == NULL:
+        return pn_llama_load_safetensors(model, self, f)
     model.config.rope_kind = self.rope_kind
-    config_from_gguf(&model.config, f.gguf, gguf_get_str(f.gguf, b"general.architecture"), path)
-    config_validate(&model.config, path)
-    return load_weights(model, f, path)
+    config_from_gguf(&model.config, gguf_keys(f))
+    config_validate(&model.config, f.path)
+    return load_weights(model, f)
 
 
-cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config,
-                                   str path, str config_path) except -1:
-    cdef pn_source source = source_safetensors(f)
-    cdef float[::1] short_factors, long_factors
+cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, Source f) except -1:
     cdef int i
-    model.config.arch = self.arch
-    config_from_hf(&model.config, config, config_path)
-    config_validate(&model.config, config_path)
-    optional = hf_optional(config, config_path)
-    source.optional = <PyObject *>optional
-    source.tied = hf_tied(config, config_path)
-    source.ternary = hf_ternary_rule(config, config_path)
+    config_from_hf(&model.config, f.config)
+    config_validate(&model.config, f.config.path)
     if self.arch == PN_ARCH_MIXTRAL:
-        source.names = PN_NAMES_MIXTRAL
+        f.names = PN_NAMES_MIXTRAL
     elif self.arch == PN_ARCH_PHI2:
-        source.names = PN_NAMES_PHI
-    if model.config.rope_scaling == PN_ROPE_SCALING_LONGROPE:
-        short_factors = np.array(hf_rope_factors(&model.config, config, config_path, "short_factor"), np.float32)
-        long_factors = np.array(hf_rope_factors(&model.config, config, config_path, "long_factor"), np.float32)
-        source.rope_short, source.rope_long = &short_factors[0], &long_factors[0]
-    load_weights(model, &source, path)
-    windows = hf_windows(&model.config, config, config_path)
+        f.names = PN_NAMES_PHI
+    load_weights(model, f)
+    windows = hf_windows(&model.config, f.config)
     for i in range(model.config.n_layer):
         (<pn_llama_model *>model.weights).layers[i].window = windows[i]
     return 0
@@ -390,7 +360,6 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     ops.arch = arch
     ops.rope_kind = rope_kind
     ops.load = load
-    ops.load_hf = pn_llama_load_safetensors
     ops.unload = unload
     ops.forward = pn_llama_forward
     ops.prefill = pn_llama_prefill

@@ -13,41 +13,28 @@ from libc.string cimport memset
 
 from pantheon._core.arch.qwen35.structs cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
 from pantheon._core.base.report cimport PN_LOG_INFO, pn_log
-from pantheon._core.files.gguf cimport gguf_find, gguf_get_int, gguf_value
-from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.layers.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values, pn_deltanet_dims
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.layers.rope cimport rope_init
-from pantheon._core.load.config cimport config_from_gguf, config_validate
-from pantheon._core.load.config_hf cimport config_from_hf, hf_integer, hf_rope
+from pantheon._core.load.config cimport GgufKeys, config_from_gguf, config_validate, gguf_keys
+from pantheon._core.load.config_hf cimport HfConfig, config_from_hf, hf_rope
 from pantheon._core.load.moe_load cimport moe_load
-from pantheon._core.load.source cimport pn_source, source_name
+from pantheon._core.load.source cimport Source, source_name
 from pantheon._core.load.tensors cimport matrix_load, table_load, vector_load
 from pantheon._core.types cimport pn_config
 
 # ---- hyper-parameters ------------------------------------------------------------------------------------------------
 
-cdef int64_t integer(const gguf_file *f, str arch, str path, str key, int64_t low, int64_t high,
-                     object default=None) except? -1:
-    cdef int64_t value
-    if not gguf_get_int(f, f"{arch}.{key}".encode(), 0, &value):
-        if default is None:
-            raise ValueError(f"{path}: key {arch}.{key} is missing")
-        return default
-    if not low <= value <= high:
-        raise ValueError(f"{path}: key {arch}.{key} is {value}, not in {low}..{high}")
-    return value
-
-
-cdef list layer_kinds(const gguf_file *f, str arch, str path, int n_layer):
+cdef list layer_kinds(GgufKeys keys, int n_layer):
     """True for each recurrent layer."""
-    value = gguf_value(f, gguf_find(f, f"{arch}.attention.recurrent_layers".encode()))
+    value = keys.value("attention.recurrent_layers")
     if value is not None:
         if not isinstance(value, list) or len(value) < n_layer or not all(isinstance(v, bool) for v in value):
-            raise ValueError(f"{path}: key {arch}.attention.recurrent_layers is no list of {n_layer} booleans")
+            raise ValueError(f"{keys.path}: key {keys.arch}.attention.recurrent_layers is no list of {n_layer} "
+                             "booleans")
         return value[:n_layer]
-    interval = integer(f, arch, path, "full_attention_interval", 1, 1 << 16, 4)
+    interval = keys.bounded("full_attention_interval", 1, 1 << 16, 4)
     return [(i + 1) % interval != 0 for i in range(n_layer)]
 
 
@@ -56,44 +43,46 @@ cdef bint is_sections(object value, const pn_config *c):
             and all([isinstance(v, int) and 0 <= v <= max(c.rope_dims, 11) for v in value]))
 
 
-cdef int load_sections(pn_qwen35moe_model *w, const pn_config *c, const gguf_file *f, str arch, str path) except -1:
+cdef int load_sections(pn_qwen35moe_model *w, const pn_config *c, GgufKeys keys) except -1:
     cdef int i
-    value = gguf_value(f, gguf_find(f, f"{arch}.rope.dimension_sections".encode()))
+    value = keys.value("rope.dimension_sections")
     if value is None:
         value = [11, 11, 10]
     if not is_sections(value, c):
-        raise ValueError(f"{path}: key {arch}.rope.dimension_sections is no list of 3 or 4 numbers of pairs")
+        raise ValueError(f"{keys.path}: key {keys.arch}.rope.dimension_sections is no list of 3 or 4 numbers of pairs")
     for i in range(3):
         w.sections[i] = value[i]
     return 0
 
 
-cdef int qwen35moe_load_config(pn_qwen35moe_model *w, pn_config *c, const gguf_file *f, str arch, str path) except -1:
+cdef int qwen35moe_load_config(pn_qwen35moe_model *w, pn_config *c, Source f) except -1:
+    cdef GgufKeys keys = gguf_keys(f)
+    cdef str arch = keys.arch
     cdef int64_t inner
-    config_from_gguf(c, f, arch, path)
-    w.n_mtp = <int>integer(f, arch, path, "nextn_predict_layers", 0, c.n_layer, 0)
+    config_from_gguf(c, keys)
+    w.n_mtp = <int>keys.bounded("nextn_predict_layers", 0, c.n_layer, 0)
     c.n_layer -= w.n_mtp                 # block_count counts them
-    config_validate(c, path)
+    config_validate(c, f.path)
     if (c.n_experts > 0) != (arch == "qwen35moe"):
-        raise ValueError(f"{path}: {arch} with {c.n_experts} experts is not supported")
-    w.dims.taps = <int>integer(f, arch, path, "ssm.conv_kernel", 2, DELTANET_MAX_TAPS)
-    w.dims.k_dim = <int>integer(f, arch, path, "ssm.state_size", 1, 1 << 12)
-    w.dims.n_k_head = <int>integer(f, arch, path, "ssm.group_count", 1, 1 << 12)
-    w.dims.n_v_head = <int>integer(f, arch, path, "ssm.time_step_rank", 1, 1 << 12)
-    inner = integer(f, arch, path, "ssm.inner_size", 1, 1 << 20)
+        raise ValueError(f"{f.path}: {arch} with {c.n_experts} experts is not supported")
+    w.dims.taps = <int>keys.bounded("ssm.conv_kernel", 2, DELTANET_MAX_TAPS)
+    w.dims.k_dim = <int>keys.bounded("ssm.state_size", 1, 1 << 12)
+    w.dims.n_k_head = <int>keys.bounded("ssm.group_count", 1, 1 << 12)
+    w.dims.n_v_head = <int>keys.bounded("ssm.time_step_rank", 1, 1 << 12)
+    inner = keys.bounded("ssm.inner_size", 1, 1 << 20)
     if w.dims.n_v_head % w.dims.n_k_head != 0:
-        raise ValueError(f"{path}: key {arch}.ssm.time_step_rank is {w.dims.n_v_head}, "
+        raise ValueError(f"{f.path}: key {arch}.ssm.time_step_rank is {w.dims.n_v_head}, "
                          f"no multiple of {arch}.ssm.group_count {w.dims.n_k_head}")
     if inner % w.dims.n_v_head != 0 or inner // w.dims.n_v_head > 1 << 12:
-        raise ValueError(f"{path}: key {arch}.ssm.inner_size is {inner}, which makes no heads of 1..4096 with "
+        raise ValueError(f"{f.path}: key {arch}.ssm.inner_size is {inner}, which makes no heads of 1..4096 with "
                          f"{arch}.ssm.time_step_rank {w.dims.n_v_head}")
     if w.dims.n_k_head * w.dims.k_dim > 1 << 20:
-        raise ValueError(f"{path}: key {arch}.ssm.group_count {w.dims.n_k_head} times {arch}.ssm.state_size "
+        raise ValueError(f"{f.path}: key {arch}.ssm.group_count {w.dims.n_k_head} times {arch}.ssm.state_size "
                          f"{w.dims.k_dim} is more than {1 << 20}")
     w.dims.v_dim = <int>(inner // w.dims.n_v_head)
     w.dims.norm_eps = c.norm_eps
-    load_sections(w, c, f, arch, path)
-    return set_layers(w, c, layer_kinds(f, arch, path, c.n_layer))
+    load_sections(w, c, keys)
+    return set_layers(w, c, layer_kinds(keys, c.n_layer))
 
 
 cdef int set_layers(pn_qwen35moe_model *w, const pn_config *c, list recurrent) except -1:
@@ -110,152 +99,151 @@ cdef int set_layers(pn_qwen35moe_model *w, const pn_config *c, list recurrent) e
     return 0
 
 
-cdef list hf_layer_kinds(dict config, str path, int n_layer):
+cdef list hf_layer_kinds(HfConfig config, int n_layer):
     """True for each recurrent layer."""
     cdef int interval
     value = config.get("layer_types")
     if value is None:
-        interval = hf_integer(config, path, "full_attention_interval", 1, 1 << 16, 4)
+        interval = config.bounded("full_attention_interval", 1, 1 << 16, 4)
         return [(i + 1) % interval != 0 for i in range(n_layer)]
     if (not isinstance(value, list) or len(value) != n_layer
             or not all([kind in ("linear_attention", "full_attention") for kind in value])):
-        raise ValueError(f"{path}: key layer_types is no list of {n_layer} linear_attention and full_attention")
+        raise ValueError(f"{config.path}: key layer_types is no list of {n_layer} linear_attention and full_attention")
     return [kind == "linear_attention" for kind in value]
 
 
-cdef int qwen35moe_hf_config(pn_qwen35moe_model *w, pn_config *c, dict config, str path) except -1:
+cdef int qwen35moe_hf_config(pn_qwen35moe_model *w, pn_config *c, Source f) except -1:
+    cdef HfConfig config = f.config
     cdef pn_deltanet_dims *d = &w.dims
     cdef int i
-    config_from_hf(c, config, path)
-    config_validate(c, path)
-    d.taps = hf_integer(config, path, "linear_conv_kernel_dim", 2, DELTANET_MAX_TAPS, None)
-    d.n_k_head = hf_integer(config, path, "linear_num_key_heads", 1, 1 << 12, None)
-    d.k_dim = hf_integer(config, path, "linear_key_head_dim", 1, min(1 << 12, (1 << 20) // d.n_k_head), None)
-    d.n_v_head = hf_integer(config, path, "linear_num_value_heads", d.n_k_head, 1 << 12, None)
-    d.v_dim = hf_integer(config, path, "linear_value_head_dim", 1, min(1 << 12, (1 << 20) // d.n_v_head), None)
+    config_from_hf(c, config)
+    config_validate(c, config.path)
+    d.taps = config.bounded("linear_conv_kernel_dim", 2, DELTANET_MAX_TAPS)
+    d.n_k_head = config.bounded("linear_num_key_heads", 1, 1 << 12)
+    d.k_dim = config.bounded("linear_key_head_dim", 1, min(1 << 12, (1 << 20) // d.n_k_head))
+    d.n_v_head = config.bounded("linear_num_value_heads", d.n_k_head, 1 << 12)
+    d.v_dim = config.bounded("linear_value_head_dim", 1, min(1 << 12, (1 << 20) // d.n_v_head))
     if d.n_v_head % d.n_k_head != 0:
-        raise ValueError(f"{path}: key linear_num_value_heads is {d.n_v_head}, no multiple of linear_num_key_heads "
-                         f"{d.n_k_head}")
+        raise ValueError(f"{config.path}: key linear_num_value_heads is {d.n_v_head}, no multiple of "
+                         f"linear_num_key_heads {d.n_k_head}")
     d.norm_eps = c.norm_eps
     d.grouped = True
     value = hf_rope(config).get("mrope_section") or [11, 11, 10]
     if not is_sections(value, c):
-        raise ValueError(f"{path}: key mrope_section of the rotation is no list of 3 numbers of pairs")
+        raise ValueError(f"{config.path}: key mrope_section of the rotation is no list of 3 numbers of pairs")
     for i in range(3):
         w.sections[i] = value[i]
-    return set_layers(w, c, hf_layer_kinds(config, path, c.n_layer))
+    return set_layers(w, c, hf_layer_kinds(config, c.n_layer))
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------
 
-cdef int add(pn_group *g, const pn_source *f, str path, str name, int rows, int cols) except -1:
+cdef int add(pn_group *g, Source f, str name, int rows, int cols) except -1:
     cdef pn_matrix m
-    matrix_load(&m, f, path, name, rows, cols, False)
+    matrix_load(&m, f, name, rows, cols, False)
     group_add(g, &m)
     return 0
 
 
-cdef const float *norm_load(pn_qwen35moe_model *w, const pn_source *f, str path, str name, int n) except NULL:
+cdef const float *norm_load(Source f, str name, int n) except NULL:
     """Weights of a norm that safetensors keep around zero."""
-    cdef const float *stored = vector_load(&w.owned, f, path, name, n, False)
+    cdef const float *stored = vector_load(f, name, n, False)
     cdef float *copy
     cdef int i
     if f.gguf != NULL:
         return stored
-    copy = <float *>owned_calloc(&w.owned, n * sizeof(float))
+    copy = <float *>owned_calloc(f.owned, n * sizeof(float))
     for i in range(n):
         copy[i] = 1 + stored[i]
     return copy
 
 
-cdef const float *decay_load(pn_qwen35moe_model *w, const pn_source *f, str path, str name, int n) except NULL:
+cdef const float *decay_load(Source f, str name, int n) except NULL:
     """-exp(A_log), which GGUF has and safetensors have the A_log of."""
-    cdef const float *stored = vector_load(&w.owned, f, path, name, n, False)
-    cdef float *copy = <float *>owned_calloc(&w.owned, n * sizeof(float))
+    cdef const float *stored = vector_load(f, name, n, False)
+    cdef float *copy = <float *>owned_calloc(f.owned, n * sizeof(float))
     cdef int i
     for i in range(n):
         copy[i] = stored[i] if f.gguf != NULL else <float>-exp(stored[i])
         if not (math.isfinite(copy[i]) and copy[i] <= 0):
-            raise ValueError(f"{path}: tensor {source_name(f, name)} holds {stored[i]}, " + (
+            raise ValueError(f"{f.path}: tensor {source_name(f, name)} holds {stored[i]}, " + (
                 "not a finite number up to 0" if f.gguf != NULL else "whose exponential is no number"))
     return copy
 
 
-cdef int load_recurrent(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b, const pn_config *c, const pn_source *f,
-                        str path) except -1:
+cdef int load_recurrent(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b, const pn_config *c,
+                        Source f) except -1:
     cdef int channels = deltanet_channels(&w.dims), values = deltanet_values(&w.dims), heads = w.dims.n_v_head
-    add(&layer.delta.input, f, path, b + "attn_qkv.weight", channels, c.n_embd)
-    add(&layer.delta.input, f, path, b + "attn_gate.weight", values, c.n_embd)
-    add(&layer.delta.input, f, path, b + "ssm_beta.weight", heads, c.n_embd)
-    add(&layer.delta.input, f, path, b + "ssm_alpha.weight", heads, c.n_embd)
-    layer.delta.conv = table_load(&w.owned, f, path, b + "ssm_conv1d.weight", channels, w.dims.taps, False)
-    layer.delta.a = decay_load(w, f, path, b + "ssm_a", heads)
-    layer.delta.dt = vector_load(&w.owned, f, path, b + "ssm_dt.bias", heads, False)
-    layer.delta.norm = vector_load(&w.owned, f, path, b + "ssm_norm.weight", w.dims.v_dim, False)
-    return add(&layer.delta.out, f, path, b + "ssm_out.weight", c.n_embd, values)
+    add(&layer.delta.input, f, b + "attn_qkv.weight", channels, c.n_embd)
+    add(&layer.delta.input, f, b + "attn_gate.weight", values, c.n_embd)
+    add(&layer.delta.input, f, b + "ssm_beta.weight", heads, c.n_embd)
+    add(&layer.delta.input, f, b + "ssm_alpha.weight", heads, c.n_embd)
+    layer.delta.conv = table_load(f, b + "ssm_conv1d.weight", channels, w.dims.taps, False)
+    layer.delta.a = decay_load(f, b + "ssm_a", heads)
+    layer.delta.dt = vector_load(f, b + "ssm_dt.bias", heads, False)
+    layer.delta.norm = vector_load(f, b + "ssm_norm.weight", w.dims.v_dim, False)
+    return add(&layer.delta.out, f, b + "ssm_out.weight", c.n_embd, values)
 
 
 cdef int load_attention(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, str b, const pn_config *c,
-                        const pn_source *f, str path) except -1:
+                        Source f) except -1:
     cdef int q = c.n_head * c.head_dim, kv = c.n_kv_head * c.head_dim
-    add(&layer.qkv, f, path, b + "attn_q.weight", 2 * q, c.n_embd)
-    add(&layer.qkv, f, path, b + "attn_k.weight", kv, c.n_embd)
-    add(&layer.qkv, f, path, b + "attn_v.weight", kv, c.n_embd)
-    layer.q_norm = norm_load(w, f, path, b + "attn_q_norm.weight", c.head_dim)
-    layer.k_norm = norm_load(w, f, path, b + "attn_k_norm.weight", c.head_dim)
-    return add(&layer.out, f, path, b + "attn_output.weight", c.n_embd, q)
+    add(&layer.qkv, f, b + "attn_q.weight", 2 * q, c.n_embd)
+    add(&layer.qkv, f, b + "attn_k.weight", kv, c.n_embd)
+    add(&layer.qkv, f, b + "attn_v.weight", kv, c.n_embd)
+    layer.q_norm = norm_load(f, b + "attn_q_norm.weight", c.head_dim)
+    layer.k_norm = norm_load(f, b + "attn_k_norm.weight", c.head_dim)
+    return add(&layer.out, f, b + "attn_output.weight", c.n_embd, q)
 
 
-cdef int load_layer(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, int i, const pn_config *c, const pn_source *f,
-                    str path) except -1:
+cdef int load_layer(pn_qwen35moe_model *w, pn_qwen35moe_layer *layer, int i, const pn_config *c, Source f) except -1:
     b = f"blk.{i}."
-    layer.attn_norm = norm_load(w, f, path, b + "attn_norm.weight", c.n_embd)
+    layer.attn_norm = norm_load(f, b + "attn_norm.weight", c.n_embd)
     if layer.recurrent:
-        load_recurrent(w, layer, b, c, f, path)
+        load_recurrent(w, layer, b, c, f)
     else:
-        load_attention(w, layer, b, c, f, path)
-    layer.ffn_norm = norm_load(w, f, path, b + "post_attention_norm.weight", c.n_embd)
+        load_attention(w, layer, b, c, f)
+    layer.ffn_norm = norm_load(f, b + "post_attention_norm.weight", c.n_embd)
     if c.n_experts > 0:
-        return moe_load(&layer.moe, &w.owned, c, f, path, b)
-    add(&layer.gate_up, f, path, b + "ffn_gate.weight", c.n_ff, c.n_embd)
-    add(&layer.gate_up, f, path, b + "ffn_up.weight", c.n_ff, c.n_embd)
-    return add(&layer.down, f, path, b + "ffn_down.weight", c.n_embd, c.n_ff)
+        return moe_load(&layer.moe, c, f, b)
+    add(&layer.gate_up, f, b + "ffn_gate.weight", c.n_ff, c.n_embd)
+    add(&layer.gate_up, f, b + "ffn_up.weight", c.n_ff, c.n_embd)
+    return add(&layer.down, f, b + "ffn_down.weight", c.n_embd, c.n_ff)
 
 
-cdef int load_mtp(pn_qwen35moe_model *w, pn_qwen35moe_mtp *mtp, int i, const pn_config *c, const pn_source *f,
-                  str path) except -1:
+cdef int load_mtp(pn_qwen35moe_model *w, pn_qwen35moe_mtp *mtp, int i, const pn_config *c, Source f) except -1:
     cdef pn_matrix head
     b = f"blk.{i}.nextn."
-    add(&mtp.eh_proj, f, path, b + "eh_proj.weight", c.n_embd, 2 * c.n_embd)
-    mtp.enorm = vector_load(&w.owned, f, path, b + "enorm.weight", c.n_embd, False)
-    mtp.hnorm = vector_load(&w.owned, f, path, b + "hnorm.weight", c.n_embd, False)
-    mtp.head_norm = vector_load(&w.owned, f, path, b + "shared_head_norm.weight", c.n_embd, False)
-    if not matrix_load(&mtp.embd, f, path, b + "embed_tokens.weight", c.n_vocab, c.n_embd, True):
+    add(&mtp.eh_proj, f, b + "eh_proj.weight", c.n_embd, 2 * c.n_embd)
+    mtp.enorm = vector_load(f, b + "enorm.weight", c.n_embd, False)
+    mtp.hnorm = vector_load(f, b + "hnorm.weight", c.n_embd, False)
+    mtp.head_norm = vector_load(f, b + "shared_head_norm.weight", c.n_embd, False)
+    if not matrix_load(&mtp.embd, f, b + "embed_tokens.weight", c.n_vocab, c.n_embd, True):
         mtp.embd = w.embd
-    if not matrix_load(&head, f, path, b + "shared_head_head.weight", c.n_vocab, c.n_embd, True):
+    if not matrix_load(&head, f, b + "shared_head_head.weight", c.n_vocab, c.n_embd, True):
         head = w.head.m[0]
     group_add(&mtp.head, &head)
-    return load_layer(w, &mtp.layer, i, c, f, path)
+    return load_layer(w, &mtp.layer, i, c, f)
 
 
-cdef int qwen35moe_load_tensors(pn_qwen35moe_model *w, const pn_config *c, const pn_source *f, str path) except -1:
+cdef int qwen35moe_load_tensors(pn_qwen35moe_model *w, const pn_config *c, Source f) except -1:
     cdef pn_matrix head
     cdef int i, blocks = w.n_mtp
-    matrix_load(&w.embd, f, path, "token_embd.weight", c.n_vocab, c.n_embd, False)
-    w.output_norm = norm_load(w, f, path, "output_norm.weight", c.n_embd)
+    matrix_load(&w.embd, f, "token_embd.weight", c.n_vocab, c.n_embd, False)
+    w.output_norm = norm_load(f, "output_norm.weight", c.n_embd)
     # GGUF ties by leaving the LM head out, Hugging Face says so in the configuration
-    if not matrix_load(&head, f, path, "output.weight", c.n_vocab, c.n_embd, f.gguf != NULL or f.tied):
+    if not matrix_load(&head, f, "output.weight", c.n_vocab, c.n_embd, f.gguf != NULL or f.tied):
         head = w.embd
     group_add(&w.head, &head)
     rope_init(&w.rope, c, NULL)
     for i in range(c.n_layer):
-        load_layer(w, &w.layers[i], i, c, f, path)
+        load_layer(w, &w.layers[i], i, c, f)
     # No forward needs the drafting blocks, and converters may drop them: what is there whole is recorded.
     w.mtp = <pn_qwen35moe_mtp *>owned_calloc(&w.owned, blocks * sizeof(pn_qwen35moe_mtp))
     w.n_mtp = 0
     for i in range(c.n_layer, c.n_layer + blocks):
         memset(&w.mtp[w.n_mtp], 0, sizeof(pn_qwen35moe_mtp))
         try:
-            load_mtp(w, &w.mtp[w.n_mtp], i, c, f, path)
+            load_mtp(w, &w.mtp[w.n_mtp], i, c, f)
         except ValueError:
             pn_log(PN_LOG_INFO, b"block %d, which drafts tokens, is not whole and stays unused", i)
             continue

@@ -4,7 +4,6 @@
 A run that is stopped between two layers leaves the recurrent states of its sequences at different positions: they are
 marked broken, and refused until they are reset or restored.
 """
-from cpython.ref cimport PyObject
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -39,23 +38,15 @@ from pantheon._core.arch.run cimport (
     run_prefill,
 )
 from pantheon._core.base.pages cimport pn_pages_free
-from pantheon._core.files.gguf cimport gguf_close, gguf_get_str, gguf_open
+from pantheon._core.files.gguf cimport gguf_close, gguf_open
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_values cimport path_of
-from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.kernels.table cimport pn_kernels_active
 from pantheon._core.layers.deltanet cimport pn_deltanet_run
 from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
-from pantheon._core.load.config_hf cimport hf_optional, hf_ternary_rule, hf_tied
-from pantheon._core.load.source cimport (
-    PN_NAMES_QWEN35,
-    pn_source,
-    source_check_extra,
-    source_gguf,
-    source_safetensors,
-)
+from pantheon._core.load.source cimport PN_NAMES_QWEN35, Source, source_check_extra, source_gguf
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
@@ -193,27 +184,28 @@ cdef pn_qwen35moe_model *new_model() except NULL:
     return w
 
 
-cdef int load_tensors(pn_qwen35moe_model *w, const pn_config *config, const pn_source *f, str path) except -1:
-    cdef pn_source source = f[0]
-    cdef set asked = set()
-    cdef int n_blocks = config.n_layer + w.n_mtp
-    source.asked = <PyObject *>asked
-    qwen35moe_load_tensors(w, config, &source, path)
-    return source_check_extra(&source, path, config.n_layer, n_blocks)
-
-
-cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
+cdef pn_qwen35moe_model *load_model(Source f, pn_config *config) except NULL:
     cdef pn_qwen35moe_model *w = new_model()
-    cdef pn_source source = source_gguf(gguf)
-    config.rope_kind = PN_ROPE_NEOX
+    cdef int n_blocks
+    f.owned = &w.owned
     try:
-        path = path_of(gguf.maps[0])
-        qwen35moe_load_config(w, config, gguf, gguf_get_str(gguf, b"general.architecture"), path)
-        load_tensors(w, config, &source, path)
+        if f.gguf != NULL:
+            config.rope_kind = PN_ROPE_NEOX
+            qwen35moe_load_config(w, config, f)
+        else:
+            f.names = PN_NAMES_QWEN35
+            qwen35moe_hf_config(w, config, f)
+        n_blocks = config.n_layer + w.n_mtp
+        qwen35moe_load_tensors(w, config, f)
+        source_check_extra(f, config.n_layer, n_blocks)
     except BaseException:
         pn_qwen35moe_free(w)
         raise
     return w
+
+
+cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
+    return load_model(source_gguf(gguf, path_of(gguf.maps[0])), config)
 
 
 cdef void pn_qwen35moe_free(pn_qwen35moe_model *w) noexcept nogil:
@@ -229,29 +221,8 @@ cdef void pn_qwen35moe_model_set_dies(pn_qwen35moe_model *w, const int *dies, in
     memcpy(w.gpu_dies, dies, w.n_gpu_dies * sizeof(int))
 
 
-cdef int load(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
-    cdef pn_qwen35moe_model *w = pn_qwen35moe_load(<gguf_file *>f.gguf, &model.config)
-    model.weights = w
-    pn_qwen35moe_model_set_dies(w, model.gpu_dies, model.n_gpu_dies)
-    return 0
-
-
-cdef int load_hf(pn_model *model, const pn_arch_ops *self, const safetensors_file *f, dict config, str path,
-                 str config_path) except -1:
-    cdef pn_qwen35moe_model *w = new_model()
-    cdef pn_source source = source_safetensors(f)
-    model.config.arch = self.arch
-    source.names = PN_NAMES_QWEN35
-    source.tied = hf_tied(config, config_path)
-    try:
-        optional = hf_optional(config, config_path)
-        source.optional = <PyObject *>optional
-        hf_ternary_rule(config, config_path)     # none of these: it raises
-        qwen35moe_hf_config(w, &model.config, config, config_path)
-        load_tensors(w, &model.config, &source, path)
-    except BaseException:
-        pn_qwen35moe_free(w)
-        raise
+cdef int load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
+    cdef pn_qwen35moe_model *w = load_model(f, &model.config)
     model.weights = w
     pn_qwen35moe_model_set_dies(w, model.gpu_dies, model.n_gpu_dies)
     return 0
@@ -280,7 +251,6 @@ cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil
     ops.arch = arch
     ops.rope_kind = PN_ROPE_NEOX
     ops.load = load
-    ops.load_hf = load_hf
     ops.unload = unload
     ops.forward = pn_qwen35moe_forward
     ops.prefill = prefill

@@ -69,7 +69,7 @@ from pantheon._core.layers.linear cimport (
     team_barrier,
     team_tokens,
 )
-from pantheon._core.load.source cimport pn_source
+from pantheon._core.load.source cimport Source
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
 
@@ -390,8 +390,8 @@ cdef bint pn_rwkvx_whole_prompts(const pn_model *model) noexcept nogil:
     return model.config.arch == PN_ARCH_RWKVX and w.n_attn > 0 and not w.full
 
 
-cdef int load_gguf(pn_model *model, const pn_arch_ops *self, const pn_source *f, str path) except -1:
-    return rwkvx_load(model, path, NULL, f.gguf, NULL)
+cdef int load_gguf(pn_model *model, const pn_arch_ops *self, Source f) except -1:
+    return rwkvx_load(model, f.path, NULL, f.gguf, NULL)
 
 
 cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil:
