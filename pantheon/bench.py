@@ -24,8 +24,9 @@ import pantheon
 from pantheon._core.base import phases
 from pantheon._core.base.threads import default_threads
 from pantheon._core.files.bounded_json import read_json
-from pantheon._core.load.config_hf import standard_config, ternary_rule
+from pantheon._core.load.config_hf import read_config, ternary_rule
 from pantheon._core.probes import rates
+from pantheon._core.registry import HF_CLASSES
 
 READ_PROBE_BYTES = 1 << 30          # far more than caches hold, where memory allows
 BATCH_PROMPT = 32                   # tokens in each state of a batch before it is timed
@@ -200,7 +201,7 @@ def _ternary(model: "pantheon.Model") -> bool:
     if not os.path.exists(path):
         return False
     config = read_json(path, max_depth=64, max_items=1 << 20, max_bytes=16 << 20)
-    return ternary_rule(standard_config(config, path), path) != "none"
+    return ternary_rule(read_config(config, path, HF_CLASSES)) != "none"
 
 
 def _check(job: Job, model: "pantheon.Model") -> None:

@@ -20,7 +20,7 @@ from pantheon._core.files.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.files.mapping cimport pn_mapping_set_room
 from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport pn_kernels_check
-from pantheon._core.load.config_hf cimport HfConfig, hf_architecture, hf_config
+from pantheon._core.load.config_hf cimport HfConfig, hf_architecture
 from pantheon._core.load.source cimport source_gguf, source_safetensors
 from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
@@ -50,7 +50,8 @@ from pantheon._core.types cimport (
 )
 
 from pantheon._core.base.threads import default_threads
-from pantheon._core.registry import architectures
+from pantheon._core.load.config_hf import read_config
+from pantheon._core.registry import HF_CLASSES, architectures
 from pantheon.regular_file import read_start
 
 
@@ -193,7 +194,7 @@ cdef int pn_llama_load_hf_tokenizer(pn_model *model, str folder) except -1:
 cdef int load_hf(pn_model *model, str path, str config_path) except -1:
     cdef const pn_arch_ops *ops
     cdef safetensors_file *f
-    cdef HfConfig config = hf_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path)
+    cdef HfConfig config = read_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path, HF_CLASSES)
     ops = ops_named(hf_architecture(config))
     f = safetensors_open(path)
     model.config.arch = ops.arch

@@ -26,6 +26,9 @@ from pantheon._core.types cimport (
     pn_state,
 )
 
+from pantheon._core.arch.llama import hf as llama
+from pantheon._core.arch.qwen35 import hf as qwen35
+
 cdef pn_arch_ops registry[PN_ARCH_COUNT]
 registry[0] = pn_llama_ops(b"llama", PN_ARCH_LLAMA, PN_ROPE_NORM)
 registry[1] = pn_llama_ops(b"mistral", PN_ARCH_MISTRAL, PN_ROPE_NORM)
@@ -42,6 +45,10 @@ registry[11] = pn_llama_ops(b"bitnet-25", PN_ARCH_BITNET_25, PN_ROPE_NEOX)
 registry[12] = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)
 registry[13] = pn_qwen35moe_ops(b"qwen35moe", PN_ARCH_QWEN35MOE)
 registry[14] = pn_rwkvx_ops()
+
+
+# Hugging Face's model classes, by name.
+HF_CLASSES = {**llama.CLASSES, **qwen35.CLASSES}
 
 
 cdef const pn_arch_ops *ops_named(str name) noexcept:

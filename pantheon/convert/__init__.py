@@ -1,7 +1,7 @@
 """From the folder of a Hugging Face model to a GGUF file.
 
-settings -> classes, rope, hyper: what config.json says; keys: the same as GGUF keys
-pieces, ternary -> layout -> families, qwen35: which tensors the file gets, from which rows of the folder's
+settings -> rope, hyper: what config.json says, by the facts of arch/*/hf.py; keys: the same as GGUF keys
+pieces, ternary -> layout -> families, delta: which tensors the file gets, from which rows of the folder's
 pretokenizer, vocabulary: the tokenizer's keys
 rwkv: all of that for RWKV, whose files have no configuration
 types, writer: the bytes
@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pantheon._core.arch.rwkv.hf import ARCH, NO_CONFIG
 from pantheon._core.engine import hf_weights
 from pantheon._core.files.bounded_json import read_json
 from pantheon._core.files.safetensors import SafetensorsFile
-from pantheon.convert.classes import NO_RWKV
-from pantheon.convert.families import llama_tensors, phi2_tensors, phi3_tensors
+from pantheon.convert.delta import delta_tensors
+from pantheon.convert.families import fused_tensors, parallel_tensors, plain_tensors
 from pantheon.convert.hyper import Hyper, read_hyper
 from pantheon.convert.keys import add_keys, hyper_keys
 from pantheon.convert.layout import Layout
 from pantheon.convert.pieces import Source, read_source
-from pantheon.convert.qwen35 import qwen35_tensors
-from pantheon.convert.rwkv import ARCH, add_world_vocabulary, rwkv_model, rwkv_outputs, rwkv_weights
+from pantheon.convert.rwkv import add_world_vocabulary, rwkv_model, rwkv_outputs, rwkv_weights
 from pantheon.convert.types import TYPES, Plan, file_type, gguf_package, planned
 from pantheon.convert.vocabulary import Vocabulary, add_vocabulary, no_vocabulary, read_vocabulary
 from pantheon.convert.writer import Progress, refuse_existing, replaced, write_file
@@ -105,10 +105,13 @@ def lay_out(source: Source, h: Hyper, name: str) -> tuple[Layout, int]:
     """The tensors of the file, and the number of drafting blocks. name: of the weights, for messages."""
     layout, n_mtp = Layout(source, h, name), 0
     if h.delta is not None:
-        n_mtp = qwen35_tensors(layout)
+        n_mtp = delta_tensors(layout)
+    elif h.facts.layer_norm:
+        parallel_tensors(layout)
+    elif h.facts.gguf_fused:
+        fused_tensors(layout)
     else:
-        family: Any = {"phi2": phi2_tensors, "phi3": phi3_tensors}.get(h.arch, llama_tensors)
-        family(layout)
+        plain_tensors(layout)
     return layout, n_mtp
 
 
@@ -116,7 +119,7 @@ def _config_path(folder: Path) -> Path:
     if not folder.exists():
         raise FileNotFoundError(2, "no such folder", str(folder))
     if not folder.is_dir():
-        hint = f" ({NO_RWKV})" if folder.suffix in (".safetensors", ".pth") else ""
+        hint = f" ({NO_CONFIG})" if folder.suffix in (".safetensors", ".pth") else ""
         raise NotADirectoryError(20, f"not a folder with config.json and safetensors{hint}", str(folder))
     path = folder / "config.json"
     if not path.exists():
@@ -126,7 +129,7 @@ def _config_path(folder: Path) -> Path:
 
 
 def model_name(folder: Path, h: Hyper, vocabulary: Vocabulary | None) -> str:
-    """The name of the folder. Readers know by it that tokens of Phi-3 swallow the space after them: no key says it."""
+    """The name of the folder, with what readers know the architecture by (facts.gguf_name): no key says it."""
     name = folder.resolve().name.encode("utf-8", "replace").decode()
-    is_phi3 = h.arch == "phi3" and vocabulary is not None and vocabulary.model == "llama"
-    return f"Phi-3 {name}" if is_phi3 and not any(text in name.lower() for text in ("phi-3", "phi3")) else name
+    mark = h.facts.gguf_name if vocabulary is not None and vocabulary.model == "llama" else ""
+    return f"{mark} {name}" if mark and mark.lower().replace("-", "") not in name.lower().replace("-", "") else name

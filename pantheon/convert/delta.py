@@ -1,4 +1,4 @@
-"""The tensors of Qwen3.5: sections 2, 7 and 8 of its notes.
+"""The tensors of models with DeltaNet layers.
 
 Norms are stored around zero and get one added, but for the DeltaNet's own; A_log becomes -exp(A_log); the convolution
 loses its middle dimension. Value heads are re-ordered so that head g reads key head g mod n_k_head: file head g is
@@ -16,7 +16,7 @@ from pantheon.convert.layout import Layout
 from pantheon.convert.pieces import Indices, Piece, Values
 
 
-def qwen35_tensors(layout: Layout) -> int:
+def delta_tensors(layout: Layout) -> int:
     """Adds all tensors; returns the number of drafting blocks, which come after the layers."""
     h, d = layout.h, layout.h.delta
     assert d is not None
@@ -24,8 +24,8 @@ def qwen35_tensors(layout: Layout) -> int:
     for i in range(h.n_layer):
         ours, theirs = f"blk.{i}.", f"{layout.prefix}layers.{i}."
         if d.recurrent[i]:
-            layout.vector(f"{ours}attn_norm.weight", f"{theirs}input_layernorm.weight", h.n_embd, change=_plus_one)
-            _recurrent(layout, d, ours, f"{theirs}linear_attn.")
+            _norm(layout, "attn_norm", ours, theirs, h.n_embd)
+            _recurrent(layout, d, ours, theirs)
             _feed_forward(layout, ours, theirs)
         else:
             _attention_layer(layout, ours, theirs)
@@ -40,6 +40,18 @@ def _minus_exp(values: Values) -> Values:
     return -np.exp(values)
 
 
+def _norm(layout: Layout, part: str, ours: str, theirs: str, n: int) -> None:
+    """A norm that the folder keeps around zero."""
+    [name] = layout.spellings(theirs, part)
+    layout.vector(f"{ours}{part}.weight", f"{name}.weight", n, change=_plus_one)
+
+
+def _matrix(layout: Layout, part: str, ours: str, theirs: str, rows: int, columns: int,
+            order: Indices | None = None, column_order: Indices | None = None) -> None:
+    [name] = layout.spellings(theirs, part)
+    layout.matrix(f"{ours}{part}.weight", f"{name}.weight", rows, columns, order, column_order)
+
+
 def value_heads(d: Delta) -> Indices:
     """The folder's value head of each of the file's."""
     g = np.arange(d.n_v_head)
@@ -52,43 +64,40 @@ def _recurrent(layout: Layout, d: Delta, ours: str, theirs: str) -> None:
     values = (heads[:, None] * d.v_dim + np.arange(d.v_dim)).ravel()
     n_qk = 2 * d.n_k_head * d.k_dim
     channels = np.concatenate([np.arange(n_qk), n_qk + values])
-    layout.matrix(f"{ours}attn_qkv.weight", f"{theirs}in_proj_qkv.weight", len(channels), n_embd, channels)
-    layout.matrix(f"{ours}attn_gate.weight", f"{theirs}in_proj_z.weight", len(values), n_embd, values)
-    layout.matrix(f"{ours}ssm_alpha.weight", f"{theirs}in_proj_a.weight", d.n_v_head, n_embd, heads)
-    layout.matrix(f"{ours}ssm_beta.weight", f"{theirs}in_proj_b.weight", d.n_v_head, n_embd, heads)
-    conv = layout.find(f"{theirs}conv1d.weight", (len(channels), 1, d.taps))
+    for part, rows in (("attn_qkv", channels), ("attn_gate", values), ("ssm_alpha", heads), ("ssm_beta", heads)):
+        _matrix(layout, part, ours, theirs, len(rows), n_embd, rows)
+    conv = layout.find(f"{layout.spellings(theirs, 'ssm_conv1d')[0]}.weight", (len(channels), 1, d.taps))
     assert conv is not None
     shape = (len(channels), d.taps)
     layout.add(f"{ours}ssm_conv1d.weight", shape, "float", Piece(layout.floats(conv, shape), channels))
-    layout.vector(f"{ours}ssm_a", f"{theirs}A_log", d.n_v_head, heads, _minus_exp)
-    layout.vector(f"{ours}ssm_dt.bias", f"{theirs}dt_bias", d.n_v_head, heads)
-    layout.vector(f"{ours}ssm_norm.weight", f"{theirs}norm.weight", d.v_dim)
-    layout.matrix(f"{ours}ssm_out.weight", f"{theirs}out_proj.weight", n_embd, len(values), column_order=values)
+    layout.vector(f"{ours}ssm_a", layout.spellings(theirs, "ssm_a"), d.n_v_head, heads, _minus_exp)
+    layout.vector(f"{ours}ssm_dt.bias", layout.spellings(theirs, "ssm_dt.bias"), d.n_v_head, heads)
+    layout.vector(f"{ours}ssm_norm.weight", f"{layout.spellings(theirs, 'ssm_norm')[0]}.weight", d.v_dim)
+    _matrix(layout, "ssm_out", ours, theirs, n_embd, len(values), column_order=values)
 
 
 def _attention_layer(layout: Layout, ours: str, theirs: str) -> None:
     """A layer of gated attention; q's matrix has the rows of each head's query before those of its gate."""
     h = layout.h
     q, kv = h.n_head * h.head_dim, h.n_kv_head * h.head_dim
-    layout.vector(f"{ours}attn_norm.weight", f"{theirs}input_layernorm.weight", h.n_embd, change=_plus_one)
-    for part, name, shape in (("attn_q", "q_proj", (2 * q, h.n_embd)), ("attn_k", "k_proj", (kv, h.n_embd)),
-                              ("attn_v", "v_proj", (kv, h.n_embd)), ("attn_output", "o_proj", (h.n_embd, q))):
-        layout.matrix(f"{ours}{part}.weight", f"{theirs}self_attn.{name}.weight", *shape)
-    for part in ("q", "k"):
-        layout.vector(f"{ours}attn_{part}_norm.weight", f"{theirs}self_attn.{part}_norm.weight", h.head_dim,
-                      change=_plus_one)
+    _norm(layout, "attn_norm", ours, theirs, h.n_embd)
+    for part, shape in (("attn_q", (2 * q, h.n_embd)), ("attn_k", (kv, h.n_embd)), ("attn_v", (kv, h.n_embd)),
+                        ("attn_output", (h.n_embd, q))):
+        _matrix(layout, part, ours, theirs, *shape)
+    _norm(layout, "attn_q_norm", ours, theirs, h.head_dim)
+    _norm(layout, "attn_k_norm", ours, theirs, h.head_dim)
     _feed_forward(layout, ours, theirs)
 
 
 def _feed_forward(layout: Layout, ours: str, theirs: str) -> None:
     h = layout.h
-    layout.vector(f"{ours}post_attention_norm.weight", f"{theirs}post_attention_layernorm.weight", h.n_embd,
-                  change=_plus_one)
+    _norm(layout, "post_attention_norm", ours, theirs, h.n_embd)
     if h.experts is not None:
         layout.experts(ours, theirs)
         return
-    for part, shape in (("gate", (h.n_ff, h.n_embd)), ("up", (h.n_ff, h.n_embd)), ("down", (h.n_embd, h.n_ff))):
-        layout.matrix(f"{ours}ffn_{part}.weight", f"{theirs}mlp.{part}_proj.weight", *shape)
+    for part, shape in (("ffn_gate", (h.n_ff, h.n_embd)), ("ffn_up", (h.n_ff, h.n_embd)),
+                        ("ffn_down", (h.n_embd, h.n_ff))):
+        _matrix(layout, part, ours, theirs, *shape)
 
 
 def _drafting(layout: Layout) -> int:

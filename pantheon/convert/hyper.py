@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pantheon._core.load.config_hf import optional_parts, standard_config, ternary_rule
-from pantheon.convert.classes import ACTIVATIONS, CLASSES, IN_PLACE, NO_RWKV, SILU
+from pantheon._core.arch.rwkv.hf import NO_CONFIG, WORD
+from pantheon._core.load.config_hf import (
+    HfConfig,
+    architecture,
+    optional_parts,
+    read_config,
+    ternary_rule,
+    windows,
+)
+from pantheon._core.load.facts import ModelClass
+from pantheon._core.registry import HF_CLASSES
 from pantheon.convert.rope import Rope, read_rope
 from pantheon.convert.settings import Settings
 
@@ -26,7 +35,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Delta:
-    """The recurrent layers of Qwen3.5. recurrent: (n_layer,) whether each layer is one."""
+    """The recurrent layers of a model. recurrent: (n_layer,) whether each layer is one."""
 
     taps: int
     k_dim: int
@@ -38,10 +47,11 @@ class Delta:
 
 @dataclass(frozen=True)
 class Hyper:
-    """path: the config.json; ternary: "none", "divide", "multiply" or "online" (section 2 of the ternary notes)."""
+    """path: the config.json; arch: general.architecture of the file; ternary: "none", "divide", "multiply", "online"."""
 
     path: str
     model_class: str
+    facts: ModelClass
     arch: str
     n_vocab: int
     n_ctx: int
@@ -63,17 +73,12 @@ class Hyper:
 
 def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
     """config: the parsed config.json; path: its name, for messages. ValueError naming file and key."""
-    if isinstance(config, Mapping) and "rwkv" in str(config.get("architectures")).lower():
-        raise ValueError(f"{path}: {NO_RWKV}")
-    config = standard_config(config, path)
-    name = config["architectures"][0]
-    arch, defaults = CLASSES[name]
-    settings = Settings(config, defaults, path)
-    act = settings.text("hidden_act", "silu")
-    if arch == "bitnet-b1.58" and act in SILU:
-        arch = "bitnet"
-    if act not in ACTIVATIONS.get(arch, SILU):
-        raise ValueError(f"{path}: key hidden_act is {act[:40]!r}, {arch} has {ACTIVATIONS.get(arch, SILU)[0]!r}")
+    if isinstance(config, Mapping) and WORD in str(config.get("architectures")).lower():
+        raise ValueError(f"{path}: {NO_CONFIG}")
+    model = read_config(config, path, HF_CLASSES)
+    facts = model.facts
+    settings = Settings(model.values, facts.defaults, path)
+    arch = facts.gguf_arch or architecture(model)
     if settings.flag("qk_layernorm", False):
         raise ValueError(f"{path}: key qk_layernorm is true, which {arch} has no form for")
     n_layer = settings.integer("num_hidden_layers", None, 1, 1024)
@@ -87,69 +92,52 @@ def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
     if n_head % n_kv_head or head_dim % 2 or n_head * head_dim > 1 << 20:
         raise ValueError(f"{path}: {n_head} heads of {head_dim} with {n_kv_head} key heads are not supported")
     n_ctx = settings.integer("max_position_embeddings", None, 1, 1 << 30)
-    experts = _experts(settings, name, arch, n_layer)
+    experts = _experts(settings, facts, n_layer)
+    only_experts = facts.defaults.get("intermediate_size") == 0  # no layer has another feed-forward
     return Hyper(
-        path=path, model_class=name, arch=arch, n_vocab=settings.integer("vocab_size", None, 1, 1 << 24), n_ctx=n_ctx,
+        path=path, model_class=model.name, facts=facts, arch=arch,
+        n_vocab=settings.integer("vocab_size", None, 1, 1 << 24), n_ctx=n_ctx,
         n_embd=n_embd, n_layer=n_layer, n_head=n_head, n_kv_head=n_kv_head, head_dim=head_dim,
-        n_ff=0 if arch == "qwen35moe" else settings.integer("intermediate_size", None, 1, 1 << 24),
-        norm_eps=settings.positive("layer_norm_eps" if arch == "phi2" else "rms_norm_eps", 1e-6),
-        rope=read_rope(settings, arch, head_dim, n_ctx), window=_window(settings, name, n_layer, n_ctx),
-        tied=settings.flag("tie_word_embeddings", False), optional=optional_parts(config, path),
-        ternary=_ternary(settings, config, name), experts=experts,
-        delta=_delta(settings, n_layer) if arch.startswith("qwen35") else None,
+        n_ff=0 if only_experts else settings.integer("intermediate_size", None, 1, 1 << 24),
+        norm_eps=settings.positive("layer_norm_eps" if facts.layer_norm else "rms_norm_eps", 1e-6),
+        rope=read_rope(settings, facts, arch, head_dim, n_ctx), window=_window(settings, model, n_layer, n_ctx),
+        tied=settings.flag("tie_word_embeddings", False), optional=optional_parts(model), ternary=_ternary(model, path),
+        experts=experts, delta=_delta(settings, n_layer) if facts.rope_sections else None,
     )  # fmt: skip
 
 
-def _ternary(settings: Settings, config: Mapping[str, Any], name: str) -> str:
-    if name in IN_PLACE:
-        return ternary_rule(dict(config), settings.path)
-    if settings.get("quantization_config") is not None:
-        raise ValueError(f"{settings.path}: key quantization_config: a quantised {name} cannot be converted")
-    return "none"
+def _ternary(model: HfConfig, path: str) -> str:
+    if model.facts.ternary is None and model.values.get("quantization_config") is not None:
+        raise ValueError(f"{path}: key quantization_config: a quantised {model.name} cannot be converted")
+    return ternary_rule(model)
 
 
-def _window(settings: Settings, name: str, n_layer: int, n_ctx: int) -> int:
+def _window(settings: Settings, model: HfConfig, n_layer: int, n_ctx: int) -> int:
     """The sliding window of all layers, 0 for none. GGUF has no form for one in some layers only."""
-    # null switches the window off; only an absent key has the class's default
-    window = 0 if settings.is_null("sliding_window") else settings.integer("sliding_window", 0)
-    first, listed = 0, False
-    if name.startswith(("Qwen2", "Qwen3")) and not name.startswith("Qwen3_5"):
-        window = window if settings.flag("use_sliding_window", False) else 0
-        first, listed = settings.integer("max_window_layers", 0), True
-    elif name not in ("MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM"):
-        return 0
-    if not 0 < window < n_ctx:
-        return 0  # a window that holds the whole context hides nothing
-    slides = [i >= first for i in range(n_layer)]
-    kinds = settings.get("layer_types")
-    if listed and kinds is not None:
-        if not isinstance(kinds, list) or len(kinds) != n_layer:
-            settings.refuse("layer_types", f"a list of {n_layer} kinds")
-        slides = [kind == "sliding_attention" for kind in kinds]
-    if any(slides) and not all(slides):
-        raise ValueError(f"{settings.path}: {sum(slides)} of {n_layer} layers have a sliding window of {window} "
-                         f"positions; GGUF files of this architecture say it for all layers or none")
-    return window if any(slides) else 0
+    found = windows(model, n_layer, n_ctx)
+    window = max(found)
+    if window != min(found):
+        raise ValueError(f"{settings.path}: {sum(n > 0 for n in found)} of {n_layer} layers have a sliding window of "
+                         f"{window} positions; GGUF files of this architecture say it for all layers or none")
+    return window
 
 
-def _experts(settings: Settings, name: str, arch: str, n_layer: int) -> Experts | None:
-    if name == "MixtralForCausalLM":
-        return Experts(settings.integer("num_local_experts", None, 1), settings.integer("num_experts_per_tok", None, 1),
-                       settings.integer("intermediate_size", None, 1), 0, True, frozenset())
-    if arch not in ("qwen2moe", "qwen3moe", "qwen35moe"):
+def _experts(settings: Settings, facts: ModelClass, n_layer: int) -> Experts | None:
+    keys = facts.experts
+    if keys is None:
         return None
-    n = settings.integer("num_experts", None, 1)
+    n = settings.integer(keys.count, None, 1)
     dense: set[int] = set()
-    if arch != "qwen35moe":
+    if keys.dense:
         listed = settings.get("mlp_only_layers", [])
         if not isinstance(listed, list) or not all(type(i) is int for i in listed):
             settings.refuse("mlp_only_layers", "a list of layers")
         step = settings.integer("decoder_sparse_step", 1, 1)
         dense = {i for i in range(n_layer) if i in listed or (i + 1) % step}
     return Experts(
-        n, settings.integer("num_experts_per_tok", None, 1, n), settings.integer("moe_intermediate_size", None, 1),
-        0 if arch == "qwen3moe" else settings.integer("shared_expert_intermediate_size", None, 1),
-        True if arch == "qwen35moe" else settings.flag("norm_topk_prob", False), frozenset(dense),
+        n, settings.integer("num_experts_per_tok", None, 1, n), settings.integer(keys.width, None, 1),
+        settings.integer(keys.shared, None, 1) if keys.shared else 0,
+        settings.flag(keys.normalise, False) if keys.normalise else True, frozenset(dense),
     )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ Value = bool | int | float | str | list[int] | list[bool]
 
 
 def hyper_keys(h: Hyper, n_mtp: int = 0) -> dict[str, Value]:
-    """n_mtp: drafting blocks behind the layers, which Qwen3.5's block_count counts."""
-    norm = "layer_norm_epsilon" if h.arch == "phi2" else "layer_norm_rms_epsilon"
+    """n_mtp: drafting blocks behind the layers, which block_count counts."""
+    norm = "layer_norm_epsilon" if h.facts.layer_norm else "layer_norm_rms_epsilon"
     keys: dict[str, Value] = {
         "context_length": h.n_ctx,
         "embedding_length": h.n_embd,
@@ -29,13 +29,13 @@ def hyper_keys(h: Hyper, n_mtp: int = 0) -> dict[str, Value]:
     }
     if h.n_ff:
         keys["feed_forward_length"] = h.n_ff
-    if h.window or h.arch == "phi3":  # in Phi-3's files 0 means that there is none
+    if h.window or h.facts.gguf_no_window:
         keys["attention.sliding_window"] = h.window
-    if h.experts is not None:
+    if h.experts is not None and h.facts.experts is not None:
         keys |= {"expert_count": h.experts.n, "expert_used_count": h.experts.n_used}
-        if h.arch != "llama":
+        if h.facts.experts.width != "intermediate_size":
             keys["expert_feed_forward_length"] = h.experts.n_ff
-        if h.arch in ("qwen2moe", "qwen3moe"):
+        if h.facts.experts.normalise:
             keys["expert_weights_norm"] = h.experts.renormalise
         if h.experts.n_ff_shared:
             keys["expert_shared_feed_forward_length"] = h.experts.n_ff_shared

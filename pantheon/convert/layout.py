@@ -1,6 +1,6 @@
 """Which tensors a file gets, and from which tensors of the folder: names, shapes and the order of rows.
 
-Everything is checked here, before anything is written. Names: section 2 of the transformer notes.
+Everything is checked here, before anything is written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pantheon._core.load.source import LAYER_PARTS, OLD_PARTS
 from pantheon.convert.hyper import Hyper
 from pantheon.convert.pieces import Indices, Output, Piece, Source, SourceTensor, Values, Whole
 from pantheon.convert.ternary import Ternary, is_packed, packed_rows
@@ -20,9 +19,6 @@ _PREFIXES = (("model.", ""), ("model.language_model.", ""), ("language_model.mod
 # Saved by older code, and computed anew by every reader.
 _IGNORED = re.compile(r"\.rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$|\.masked_bias$")
 _VISION = ("model.visual.", "visual.", "model.vision_tower.", "vision_tower.", "model.multi_modal_projector.")
-
-# Architectures whose files hold the LM head even where it is the embedding: llama.cpp asks for it.
-_OWN_HEAD = ("qwen2moe", "phi2")
 
 
 class Layout:
@@ -110,21 +106,27 @@ class Layout:
     def add(self, name: str, shape: tuple[int, ...], kind: str, *pieces: Piece | Whole) -> None:
         self.outputs.append(Output(name, shape, kind, pieces))
 
+    def spellings(self, prefix: str, part: str, expert: int = 0) -> list[str]:
+        """Names in the folder, without suffix, of what GGUF calls by this name; prefix: of its layer, or of all."""
+        names = [parts[part].replace("*", str(expert)) for parts in self.h.facts.names if part in parts]
+        return [f"{prefix}{name}" for name in dict.fromkeys(names)]
+
     # -- what all architectures share ----------------------------------------------------------------------------------
 
-    def embeddings(self, norm: str = "norm", change: Callable[[Values], Values] | None = None) -> None:
+    def embeddings(self, change: Callable[[Values], Values] | None = None) -> None:
         """The embedding, the last norm, the LM head unless it is tied, and the factors of the rope."""
         h = self.h
         head = [f"{self.head}.weight", "lm_head.weight"]
         embedding = [f"{self.prefix}embed_tokens.weight"]
         tied = h.tied and self._same_matrix(head, embedding)
         self.matrix("token_embd.weight", [*embedding, *head] if tied else embedding, h.n_vocab, h.n_embd)
-        self.vector("output_norm.weight", f"{self.prefix}{norm}.weight", h.n_embd, change=change)
-        if h.arch == "phi2":
-            self.vector("output_norm.bias", f"{self.prefix}{norm}.bias", h.n_embd)
-        if not tied or h.arch in _OWN_HEAD:
+        norm = self.spellings(self.prefix, "output_norm")[0]
+        self.vector("output_norm.weight", f"{norm}.weight", h.n_embd, change=change)
+        if h.facts.layer_norm:
+            self.vector("output_norm.bias", f"{norm}.bias", h.n_embd)
+        if not tied or h.facts.gguf_head:
             self.matrix("output.weight", [*head, *embedding] if tied else head, h.n_vocab, h.n_embd)
-        if h.arch == "phi2":
+        if "output.bias" in h.optional:
             self.vector("output.bias", f"{self.head}.bias", h.n_vocab)
         for name, values in h.rope.tensors.items():
             self.add(name, values.shape, "float", Whole(values))
@@ -140,12 +142,10 @@ class Layout:
         """The router, the experts, stacked, and the shared expert of the layer with this prefix."""
         h, e = self.h, self.h.experts
         assert e is not None
-        mixtral = f"{theirs}block_sparse_moe."
-        mlp = f"{theirs}mlp."
-        self.matrix(f"{ours}ffn_gate_inp.weight", [f"{mixtral}gate.weight", f"{mlp}gate.weight"], e.n, h.n_embd,
-                    kind="float")
-        stacked = [f"{mlp}experts.gate_up_proj", f"{mlp}experts.gate_up_proj.weight"]
-        fused = self.find(stacked, (e.n, 2 * e.n_ff, h.n_embd), optional=True)
+        self.matrix(f"{ours}ffn_gate_inp.weight", [f"{s}.weight" for s in self.spellings(theirs, "ffn_gate_inp")], e.n,
+                    h.n_embd, kind="float")
+        [stacked] = self.spellings(theirs, "ffn_gate_up_exps.weight")
+        fused = self.find([stacked, f"{stacked}.weight"], (e.n, 2 * e.n_ff, h.n_embd), optional=True)
         if fused is not None:
             tensor = self.floats(fused, (e.n, 2 * e.n_ff, h.n_embd))
             first = np.arange(e.n)[:, None] * 2 * e.n_ff + np.arange(e.n_ff)
@@ -153,27 +153,27 @@ class Layout:
                 self.add(f"{ours}ffn_{part}_exps.weight", (e.n, e.n_ff, h.n_embd), "matrix",
                          Piece(tensor, rows.ravel()))
             shape = (e.n, h.n_embd, e.n_ff)
-            down = self.find([f"{mlp}experts.down_proj", f"{mlp}experts.down_proj.weight"], shape)
+            [stacked] = self.spellings(theirs, "ffn_down_exps.weight")
+            down = self.find([stacked, f"{stacked}.weight"], shape)
             assert down is not None
             self.add(f"{ours}ffn_down_exps.weight", shape, "matrix", Piece(self.floats(down, shape)))
         else:
-            self._separate_experts(ours, mlp, mixtral)
+            self._separate_experts(ours, theirs)
         if e.n_ff_shared:
-            self.vector(f"{ours}ffn_gate_inp_shexp.weight", f"{mlp}shared_expert_gate.weight", h.n_embd)
+            self.vector(f"{ours}ffn_gate_inp_shexp.weight", f"{self.spellings(theirs, 'ffn_gate_inp_shexp')[0]}.weight",
+                        h.n_embd)
             for part, n_out, n_in in (("gate", e.n_ff_shared, h.n_embd), ("up", e.n_ff_shared, h.n_embd),
                                       ("down", h.n_embd, e.n_ff_shared)):
-                self.matrix(f"{ours}ffn_{part}_shexp.weight", f"{mlp}shared_expert.{part}_proj.weight", n_out, n_in)
+                [name] = self.spellings(theirs, f"ffn_{part}_shexp")
+                self.matrix(f"{ours}ffn_{part}_shexp.weight", f"{name}.weight", n_out, n_in)
 
-    def _separate_experts(self, ours: str, mlp: str, mixtral: str) -> None:
+    def _separate_experts(self, ours: str, theirs: str) -> None:
         h, e = self.h, self.h.experts
         assert e is not None
-        old = h.model_class == "MixtralForCausalLM"
-        for part, number, shape in (("gate", 1, (e.n_ff, h.n_embd)), ("up", 3, (e.n_ff, h.n_embd)),
-                                    ("down", 2, (h.n_embd, e.n_ff))):
+        for part, shape in (("gate", (e.n_ff, h.n_embd)), ("up", (e.n_ff, h.n_embd)), ("down", (h.n_embd, e.n_ff))):
             pieces = []
             for i in range(e.n):
-                names = [f"{mlp}experts.{i}.{part}_proj.weight", f"{mixtral}experts.{i}.w{number}.weight"]
-                name = self.find(names[::-1] if old else names, shape)
+                name = self.find([f"{s}.weight" for s in self.spellings(theirs, f"ffn_{part}.*", i)], shape)
                 assert name is not None
                 pieces.append(Piece(self.floats(name, shape)))
             self.add(f"{ours}ffn_{part}_exps.weight", (e.n, *shape), "matrix", *pieces)
@@ -190,13 +190,8 @@ class Layout:
 
 
 def interleaved(n_head: int, head_dim: int) -> Indices:
-    """Order of q's or k's rows for `llama`: pairs rotated together from half a head apart to side by side."""
+    """Order of q's or k's rows: pairs rotated together from half a head apart to side by side."""
     return np.arange(n_head * head_dim).reshape(n_head, 2, head_dim // 2).swapaxes(1, 2).ravel()
-
-
-def spellings(layer: str, part: str) -> list[str]:
-    """Names in a folder, without suffix, of the part of a layer that GGUF calls by this name."""
-    return [f"{layer}{parts[part]}" for parts in (LAYER_PARTS, OLD_PARTS) if part in parts]
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pantheon._core.load.facts import ModelClass
 from pantheon.convert.settings import Settings
-
-_PLAIN = ("default", "dynamic", "mrope")  # "dynamic" changes nothing within the model's own context
-_KINDS = {"phi2": (*_PLAIN, "linear"), "phi3": (*_PLAIN, "longrope", "su")}
-_SECTIONS = [11, 11, 10]  # of Qwen3.5 where the configuration has none
 
 
 @dataclass(frozen=True)
@@ -24,24 +21,23 @@ class Rope:
     tensors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
-def read_rope(settings: Settings, arch: str, head_dim: int, n_ctx: int) -> Rope:
+def read_rope(settings: Settings, facts: ModelClass, arch: str, head_dim: int, n_ctx: int) -> Rope:
     """From rope_parameters (new) or rope_scaling (old), and rope_theta; see ValueError of Settings."""
     name = "rope_scaling" if settings.get("rope_scaling") is not None else "rope_parameters"
     rope = settings.part(name)
     base = rope.positive("rope_theta", settings.positive("rope_theta", 10000.0))
     fraction = rope.positive("partial_rotary_factor", settings.positive("partial_rotary_factor", 1.0))
-    if fraction > 1 or (fraction != 1 and not arch.startswith(("phi", "qwen35"))):
+    if fraction > 1 or (fraction != 1 and not facts.part_rotated):
         raise ValueError(f"{settings.path}: key partial_rotary_factor is {fraction}, which {arch} cannot have")
     dims = int(head_dim * fraction)
     keys: dict[str, int | float | str | list[int]] = {"rope.dimension_count": dims, "rope.freq_base": base}
     tensors: dict[str, NDArray[np.float32]] = {}
-    if arch.startswith("qwen35"):
-        keys["rope.dimension_sections"] = _sections(rope)
+    if facts.rope_sections:
+        keys["rope.dimension_sections"] = _sections(rope, facts.rope_sections)
     kind = rope.text("rope_type", rope.text("type", "default"))
-    known = _KINDS.get(arch, (*_PLAIN, "linear", "yarn", "llama3"))
-    if kind not in known:
+    if kind not in facts.gguf_ropes:
         raise ValueError(f"{settings.path}: key {rope.prefix}rope_type is {kind[:40]!r}; {arch} may have "
-                         f"{', '.join(known)}")
+                         f"{', '.join(facts.gguf_ropes)}")
     original = rope.integer("original_max_position_embeddings",
                             settings.integer("original_max_position_embeddings", n_ctx, 1), 1)
     if kind == "linear":
@@ -49,7 +45,7 @@ def read_rope(settings: Settings, arch: str, head_dim: int, n_ctx: int) -> Rope:
     elif kind == "yarn":
         keys |= _yarn(rope, original, n_ctx)
     elif kind == "llama3":
-        tensors["rope_freqs.weight"] = _llama3_divisors(rope, base, dims, original)
+        tensors["rope_freqs.weight"] = _banded_divisors(rope, base, dims, original)
     elif kind in ("longrope", "su"):
         keys |= _longrope(rope, original, n_ctx)
         for length in ("short", "long"):
@@ -57,9 +53,9 @@ def read_rope(settings: Settings, arch: str, head_dim: int, n_ctx: int) -> Rope:
     return Rope(dims, keys, tensors)
 
 
-def _sections(rope: Settings) -> list[int]:
+def _sections(rope: Settings, default: tuple[int, ...]) -> list[int]:
     """Pairs that follow time, height and width, and none that follow a fourth axis."""
-    value = rope.get("mrope_section", _SECTIONS)
+    value = rope.get("mrope_section", list(default))
     if not isinstance(value, list) or len(value) != 3 or not all(type(n) is int and 0 <= n < 2**31 for n in value):
         rope.refuse("mrope_section", "a list of 3 numbers of pairs")
     return [*value, 0]
@@ -90,7 +86,7 @@ def _yarn(rope: Settings, original: int, n_ctx: int) -> dict[str, int | float | 
     return keys
 
 
-def _llama3_divisors(rope: Settings, base: float, dims: int, original: int) -> NDArray[np.float32]:
+def _banded_divisors(rope: Settings, base: float, dims: int, original: int) -> NDArray[np.float32]:
     """Llama-3 scaling as divisors of the frequencies, (dims / 2,)."""
     factor = rope.positive("factor")
     low, high = rope.positive("low_freq_factor"), rope.positive("high_freq_factor")

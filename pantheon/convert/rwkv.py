@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pantheon._core.arch.rwkv.hf import MARKS, MATRIX, SMALL, VOCABULARIES
 from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon._core.python.model import ModelBase
 from pantheon.convert.pieces import Output, Piece, SourceTensor, read_source
@@ -18,16 +19,12 @@ from pantheon.text.vocab import TokenType
 if TYPE_CHECKING:
     import gguf
 
-ARCH = "rwkvx"
-_MATRIX = re.compile(r"(.*\.)?(emb|head|key|value|receptance|output)\.weight")
-_LORA = re.compile(r".*\.att\.[wagv][12]")
-
 
 def rwkv_weights(folder: Path) -> Path | None:
     """The file of an RWKV model in a folder without config.json; None when there is none."""
     for path in sorted(folder.glob("*.safetensors")):
         with SafetensorsFile(str(path)) as file:
-            if any(info.name in ("emb.weight", "rwkv.emb.weight") for info in file.tensors):
+            if any(info.name in MARKS for info in file.tensors):
                 return path
     return None
 
@@ -41,9 +38,9 @@ def rwkv_model(folder: Path, weights: Path, tokenizer: bool) -> tuple[int, World
         n_vocab = model.n_vocab
     if not tokenizer:
         return n_vocab, None
-    found = sorted(folder.glob("rwkv_vocab*.txt"))
+    found = sorted(folder.glob(VOCABULARIES))
     if len(found) != 1:
-        raise FileNotFoundError(2, f"there are {len(found)} files rwkv_vocab*.txt, the World vocabulary is one",
+        raise FileNotFoundError(2, f"there are {len(found)} files {VOCABULARIES}, the World vocabulary is one",
                                 str(folder))
     return n_vocab, WorldTokenizer.from_file(found[0], n_vocab)
 
@@ -54,7 +51,7 @@ def rwkv_outputs(file: SafetensorsFile) -> list[Output]:
 
 
 def _output(tensor: SourceTensor) -> Output:
-    kind = "matrix" if _MATRIX.fullmatch(tensor.name) else "small" if _LORA.fullmatch(tensor.name) else "float"
+    kind = "matrix" if re.fullmatch(MATRIX, tensor.name) else "small" if re.fullmatch(SMALL, tensor.name) else "float"
     if kind == "float" or len(tensor.shape) != 2:
         n = 1
         for size in tensor.shape:

@@ -8,12 +8,12 @@ ctypedef enum pn_ternary_rule:           # how the matrices of a safetensors mod
     PN_TERNARY_ONLINE = 3                # float weights, quantised when loaded
 
 cdef class HfConfig:                     # one object of a config.json; null counts as absent
-    cdef dict values
+    cdef readonly dict values
     cdef dict defaults                   # the model class's own, of keys that a file may leave out
     cdef str path                        # of the file: for messages
     cdef str prefix                      # of the object's keys: for messages
-    cdef str arch                        # registry name of the model class
-    cdef str name                        # the model class
+    cdef readonly str name               # the model class
+    cdef readonly object facts           # its ModelClass
     cdef object refuse(self, str key, str expected)
     cdef object get(self, str key, object default=*)
     cdef object needed(self, str key, object default)
@@ -23,9 +23,7 @@ cdef class HfConfig:                     # one object of a config.json; null cou
     cdef bint flag(self, str key, bint default) except *
     cdef str text(self, str key, str default)
 
-# A parsed config.json.
-cdef HfConfig hf_config(object values, str path)
-# The registry's name for the model class.
+# The registry's name for the model class. (read_config makes the HfConfig of a file: Python calls it too.)
 cdef str hf_architecture(HfConfig config)
 # What the class has of the parts that may be missing, by the ends of their GGUF names ("attn_q.bias"): a file's other
 # ones are no part of the model.
@@ -34,8 +32,8 @@ cdef frozenset hf_optional(HfConfig config)
 cdef HfConfig hf_rope(HfConfig config)
 # Fills every field but arch; rope_kind is PN_ROPE_NEOX.
 cdef int config_from_hf(pn_config *c, HfConfig config) except -1
-# Sliding window of each layer, (n_layer,) ints, 0 = none; c is filled.
-cdef list hf_windows(const pn_config *c, HfConfig config)
+# Sliding window of each layer, (n_layer,) ints, 0 = none.
+cdef list hf_windows(HfConfig config, int n_layer, int n_ctx)
 # LongRoPE's factors under a key, "short_factor" or "long_factor": (rope_dims / 2,) numbers; c is filled.
 cdef list hf_rope_factors(const pn_config *c, HfConfig config, str key)
 # How the matrices of the layers are stored.

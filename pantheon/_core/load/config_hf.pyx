@@ -20,54 +20,8 @@ from pantheon._core.types cimport (
     pn_config,
 )
 
-QWEN35 = {"max_position_embeddings": 32768, "head_dim": 256, "partial_rotary_factor": 0.25,
-          "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-          "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_key_value_heads": 4}
-QWEN35_MOE = QWEN35 | {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8,
-                       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
-# class -> registry name, and its own defaults of keys that a file may leave out
-CLASSES = {
-    "LlamaForCausalLM": ("llama", {"max_position_embeddings": 2048}),
-    "MistralForCausalLM": ("mistral", {"max_position_embeddings": 131072, "sliding_window": 4096,
-                                       "num_key_value_heads": 8}),
-    "Qwen2ForCausalLM": ("qwen2", {"max_position_embeddings": 32768, "num_key_value_heads": 32,
-                                   "sliding_window": 4096, "max_window_layers": 28}),
-    "Qwen3ForCausalLM": ("qwen3", {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128,
-                                   "sliding_window": 4096, "max_window_layers": 28}),
-    "MixtralForCausalLM": ("mixtral", {"max_position_embeddings": 131072, "num_key_value_heads": 8,
-                                       "rms_norm_eps": 1e-5, "num_local_experts": 8, "num_experts_per_tok": 2,
-                                       "rope_theta": 1e6}),
-    "Qwen2MoeForCausalLM": ("qwen2moe", {"max_position_embeddings": 32768, "num_key_value_heads": 16,
-                                         "sliding_window": 4096, "max_window_layers": 28, "num_experts": 60,
-                                         "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
-                                         "shared_expert_intermediate_size": 5632}),
-    "Qwen3MoeForCausalLM": ("qwen3moe", {"max_position_embeddings": 32768, "num_key_value_heads": 4,
-                                         "sliding_window": 4096, "num_experts": 128, "num_experts_per_tok": 8,
-                                         "moe_intermediate_size": 768}),
-    "PhiForCausalLM": ("phi2", {"max_position_embeddings": 2048, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5,
-                                "partial_rotary_factor": 0.5}),
-    "Phi3ForCausalLM": ("phi3", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-                                 "original_max_position_embeddings": 4096}),
-    "Qwen3_5ForCausalLM": ("qwen35", QWEN35),
-    "Qwen3_5ForConditionalGeneration": ("qwen35", QWEN35),
-    "Qwen3_5MoeForCausalLM": ("qwen35moe", QWEN35_MOE),
-    "Qwen3_5MoeForConditionalGeneration": ("qwen35moe", QWEN35_MOE),
-    "BitNetForCausalLM": ("bitnet-b1.58", {"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-                                           "num_key_value_heads": 5, "hidden_act": "relu2", "rope_theta": 500000.0}),
-    "BitnetForCausalLM": ("bitnet", {"max_position_embeddings": 2048}),
-}
-# model_type -> class, for files that name no class
-MODEL_TYPES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "mixtral": "MixtralForCausalLM",
-               "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
-               "qwen3_moe": "Qwen3MoeForCausalLM", "phi": "PhiForCausalLM", "phi3": "Phi3ForCausalLM",
-               "bitnet": "BitNetForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM",
-               "qwen3_5": "Qwen3_5ForConditionalGeneration", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
-               "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration"}
-# registry name -> the activation that its forward has, and other words for the same
-ACTIVATIONS = {"bitnet-b1.58": "relu2", "phi2": "gelu_new"}
+# other words for an activation
 SAME_ACTIVATION = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
-EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "qwen35moe")
-ROTATED_IN_PART = ("phi2", "phi3", "qwen35", "qwen35moe")
 
 
 cdef class HfConfig:
@@ -119,36 +73,41 @@ cdef class HfConfig:
         return value
 
 
-cdef str model_class(dict config, str path):
+cdef str model_class(dict config, str path, dict classes):
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all([isinstance(name, str) for name in names]):
         raise ValueError(f"{path}: key architectures must be a list with the name of a model class")
     if not names:
+        kinds = {facts.model_type: name for name, facts in classes.items() if facts.model_type}
         kind = config.get("model_type")
-        if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        if not isinstance(kind, str) or kind not in kinds:
             raise ValueError(f"{path}: key architectures names no model class, and key model_type is "
-                             f"{str(kind)[:80]!r}; known: {', '.join(MODEL_TYPES)}")
-        return MODEL_TYPES[kind]
+                             f"{str(kind)[:80]!r}; known: {', '.join(kinds)}")
+        return kinds[kind]
     for name in names:
-        if name in CLASSES:
+        if name in classes:
             return name
-    raise ValueError(f"{path}: model class {names[0][:80]!r} is unknown; known: {', '.join(CLASSES)}")
+    raise ValueError(f"{path}: model class {names[0][:80]!r} is unknown; known: {', '.join(classes)}")
 
 
-cdef HfConfig object_of(dict values, HfConfig owner, str prefix):
+cdef HfConfig part_of(HfConfig config, dict values, str prefix):
     """An object within a configuration."""
-    cdef HfConfig c = HfConfig.__new__(HfConfig)
-    c.values, c.defaults, c.path, c.prefix = values, {}, owner.path, prefix
-    c.arch, c.name = owner.arch, owner.name
-    return c
+    cdef HfConfig part = HfConfig.__new__(HfConfig)
+    part.values, part.defaults, part.path, part.prefix = values, {}, config.path, prefix
+    part.name, part.facts = config.name, config.facts
+    return part
 
 
-cdef HfConfig hf_config(object values, str path):
+def read_config(config, str path not None, dict classes not None):
+    """The HfConfig of a parsed config.json; classes: {model class: ModelClass}. ValueError naming path and key."""
     cdef HfConfig c = HfConfig.__new__(HfConfig)
-    c.values = standard_config(values, path)
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: not a JSON object")
+    c.name = model_class(config, path, classes)
+    c.facts = classes[c.name]
+    c.values = standard_config(text_part(config, path), path, c.facts)
+    c.defaults = dict(c.facts.defaults)
     c.path, c.prefix = path, ""
-    c.name = c.values["architectures"][0]
-    c.arch, c.defaults = CLASSES[c.name]
     return c
 
 
@@ -164,18 +123,13 @@ cdef dict text_part(dict config, str path):
     return own | text | {"tie_word_embeddings": next((value for value in tied if value is not False), False)}
 
 
-def standard_config(config, path):
-    """A parsed config.json in one spelling: of the text part alone, with one known model class in architectures, one of
-    rope_parameters and rope_scaling, and one of the names that the number of experts has.
+cdef dict standard_config(dict config, str path, object facts):
+    """A configuration in one spelling: with one of rope_parameters and rope_scaling, and one of the names that the
+    number of experts has.
 
-    As transformers reads it: a rope_scaling that is not empty takes the place of rope_parameters, whole. ValueError
-    naming path and key.
+    As transformers reads it: a rope_scaling that is not empty takes the place of rope_parameters, whole.
     """
-    if not isinstance(config, dict):
-        raise ValueError(f"{path}: not a JSON object")
-    name = model_class(config, path)
-    config = text_part(config, path) | {"architectures": [name]}
-    arch, defaults = CLASSES[name]
+    config = dict(config)
     kept, other = ("rope_scaling", "rope_parameters") if config.get("rope_scaling") else (
         "rope_parameters", "rope_scaling")
     for key in (kept, other):
@@ -190,48 +144,33 @@ def standard_config(config, path):
                                  "are not supported")
         # at the top it goes before the one in the rotation, by the class's default too
         original = config.get("original_max_position_embeddings")
-        original = defaults.get("original_max_position_embeddings") if original is None else original
+        original = facts.defaults.get("original_max_position_embeddings") if original is None else original
         if original is not None:
             config[kept] = rope | {"original_max_position_embeddings": original}
-    if arch in ("mixtral", "qwen3moe"):
-        count, alias = ("num_local_experts", "num_experts")[::1 if arch == "mixtral" else -1]
-        if config.get(count) is None and config.get(alias) is not None:
-            config[count] = config[alias]
-        config.pop(alias, None)
+    if facts.experts is not None and facts.experts.alias is not None:
+        value = config.pop(facts.experts.alias, None)
+        if config.get(facts.experts.count) is None and value is not None:
+            config[facts.experts.count] = value
     return config
 
 
 cdef frozenset hf_optional(HfConfig config):
-    cdef str arch = config.arch
-    cdef set parts = set()
-    if arch in ("qwen35", "qwen35moe") and config.flag("attention_bias", False):
-        raise ValueError(f"{config.path}: key attention_bias true is not supported for {config.name}")
-    if (arch in ("qwen2", "phi2") or (arch == "qwen2moe" and config.flag("qkv_bias", True))
-            or (arch in ("llama", "qwen3", "qwen3moe", "bitnet", "bitnet-b1.58")
-                and config.flag("attention_bias", False))):
-        parts |= {"attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias"}
-        if arch not in ("qwen2", "qwen2moe"):
-            parts.add("attn_output.bias")
-    if arch == "phi2" or (arch == "llama" and config.flag("mlp_bias", False)):
-        parts |= {"ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"}
-    if arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe"):
-        parts |= {"attn_q_norm.weight", "attn_k_norm.weight"}
-    if arch in ("bitnet", "bitnet-b1.58"):
-        parts |= {"attn_sub_norm.weight", "ffn_sub_norm.weight"}
-    if arch == "phi2":
-        parts.add("output.bias")
-    return frozenset(parts)
+    for key in config.facts.refused:
+        if config.flag(key, False):
+            raise ValueError(f"{config.path}: key {key} true is not supported for {config.name}")
+    switched = [parts for key, (default, parts) in config.facts.switches.items() if config.flag(key, default)]
+    return config.facts.parts.union(*switched)
 
 
 cdef str hf_architecture(HfConfig config):
-    arch = config.arch
-    act = config.text("hidden_act", "silu")
-    if arch == "bitnet-b1.58" and act == "silu":
-        arch = "bitnet"
-    expected = ACTIVATIONS.get(arch, "silu")
-    if SAME_ACTIVATION.get(act, act) != expected:
-        raise ValueError(f"{config.path}: key hidden_act is {act[:40]!r}, {arch} has {expected!r}")
-    return arch
+    given = config.text("hidden_act", "silu")
+    act = SAME_ACTIVATION.get(given, given)
+    if act in config.facts.variants:
+        return config.facts.variants[act]
+    if act != config.facts.activation:
+        raise ValueError(f"{config.path}: key hidden_act is {given[:40]!r}, {config.facts.arch} has "
+                         f"{config.facts.activation!r}")
+    return config.facts.arch
 
 
 cdef int read_longrope(pn_config *c, HfConfig rope) except -1:
@@ -244,7 +183,7 @@ cdef int read_longrope(pn_config *c, HfConfig rope) except -1:
 
 cdef HfConfig hf_rope(HfConfig config):
     cdef str key = "rope_scaling" if config.get("rope_scaling") is not None else "rope_parameters"
-    return object_of(config.get("rope_scaling") or config.get("rope_parameters") or {}, config, key + ".")
+    return part_of(config, config.get("rope_scaling") or config.get("rope_parameters") or {}, key + ".")
 
 
 cdef list hf_rope_factors(const pn_config *c, HfConfig config, str key):
@@ -255,33 +194,33 @@ cdef list hf_rope_factors(const pn_config *c, HfConfig config, str key):
     return value
 
 
-cdef int read_experts(pn_config *c, HfConfig keys) except -1:
+cdef int read_experts(pn_config *c, HfConfig config) except -1:
     """What belongs to experts. Which layers have them, the tensors tell."""
-    cdef str arch = keys.arch
+    experts = config.facts.experts
     c.expert_scale = 1.0
     c.expert_renormalise = True
-    if arch not in EXPERTS:
+    if experts is None:
         return 0
-    c.n_experts = keys.integer("num_local_experts" if arch == "mixtral" else "num_experts")
-    c.n_experts_used = keys.integer("num_experts_per_tok")
-    c.n_ff_expert = c.n_ff if arch == "mixtral" else keys.integer("moe_intermediate_size")
-    if arch in ("qwen2moe", "qwen3moe"):
-        c.expert_renormalise = keys.flag("norm_topk_prob", False)
-    if arch in ("qwen2moe", "qwen35moe"):
-        c.n_ff_shared = keys.integer("shared_expert_intermediate_size")
+    c.n_experts = config.integer(experts.count)
+    c.n_experts_used = config.integer("num_experts_per_tok")
+    c.n_ff_expert = config.integer(experts.width)
+    if experts.normalise is not None:
+        c.expert_renormalise = config.flag(experts.normalise, False)
+    if experts.shared is not None:
+        c.n_ff_shared = config.integer(experts.shared)
     return 0
 
 
-cdef int read_rope(pn_config *c, HfConfig keys) except -1:
+cdef int read_rope(pn_config *c, HfConfig config) except -1:
     """Rope base and scaling, from rope_parameters (new) or rope_scaling (old), and rope_theta."""
-    cdef HfConfig rope = hf_rope(keys)
+    cdef HfConfig rope = hf_rope(config)
     cdef double factor, mscale, mscale_all
-    c.rope_base = rope.number("rope_theta", keys.number("rope_theta", 10000.0))
-    part = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
+    c.rope_base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
+    part = rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
     if not 0 < part <= 1:
-        raise ValueError(f"{keys.path}: key partial_rotary_factor is {part}, not above 0 and at most 1")
-    if part != 1 and keys.arch not in ROTATED_IN_PART:
-        raise ValueError(f"{keys.path}: key partial_rotary_factor must be 1 for this model class")
+        raise ValueError(f"{config.path}: key partial_rotary_factor is {part}, not above 0 and at most 1")
+    if part != 1 and not config.facts.part_rotated:
+        raise ValueError(f"{config.path}: key partial_rotary_factor must be 1 for this model class")
     c.rope_dims = <int>(c.head_dim * part)
     c.rope_factor = 1.0
     c.rope_attn_factor = 1.0
@@ -292,9 +231,9 @@ cdef int read_rope(pn_config *c, HfConfig keys) except -1:
     c.rope_low_freq = 1.0
     c.rope_high_freq = 4.0
     c.rope_orig_ctx = rope.integer("original_max_position_embeddings",
-                                   keys.integer("original_max_position_embeddings", c.n_ctx))
+                                   config.integer("original_max_position_embeddings", c.n_ctx))
     kind = rope.text("rope_type", rope.text("type", "default"))
-    if keys.arch == "phi3" and kind in ("su", "yarn", "longrope"):   # its first files had other words for it
+    if kind in config.facts.longrope:
         return read_longrope(c, rope)
     if kind in ("default", "dynamic", "mrope"):
         # "dynamic" changes nothing before the model's own context is exceeded, which is where it ends here; one
@@ -302,7 +241,7 @@ cdef int read_rope(pn_config *c, HfConfig keys) except -1:
         c.rope_scaling = PN_ROPE_SCALING_NONE
         return 0
     if kind not in ("linear", "yarn", "llama3"):
-        raise ValueError(f"{keys.path}: key {rope.prefix}rope_type is {kind[:40]!r}; this model class may have "
+        raise ValueError(f"{config.path}: key {rope.prefix}rope_type is {kind[:40]!r}; this model class may have "
                          "default, linear, dynamic, yarn or llama3")
     factor = rope.number("factor", (<double>c.n_ctx / c.rope_orig_ctx) if kind == "yarn" and c.rope_orig_ctx > 0 else
                          None)
@@ -348,43 +287,43 @@ cdef int config_from_hf(pn_config *c, HfConfig config) except -1:
     c.head_dim = config.integer("head_dim", c.n_embd // c.n_head)
     if config.values.get("head_dim", 0) is None:
         c.head_dim = c.n_embd // c.n_head
-    c.n_ff = config.integer("intermediate_size", 0 if config.arch == "qwen35moe" else None)
-    c.norm_eps = config.number("layer_norm_eps") if config.arch == "phi2" else config.number("rms_norm_eps", 1e-6)
+    c.n_ff = config.integer("intermediate_size")
+    c.norm_eps = config.number("layer_norm_eps") if config.facts.layer_norm else config.number("rms_norm_eps", 1e-6)
     c.attn_scale = 1 / sqrt(max(c.head_dim, 1))
     if config.flag("qk_layernorm", False):
         raise ValueError(f"{config.path}: key qk_layernorm true is not supported")
     read_experts(c, config)
     read_rope(c, config)
-    c.sliding_window = max(hf_windows(c, config))
+    c.sliding_window = max(hf_windows(config, c.n_layer, c.n_ctx))
     return 0
 
 
-cdef list hf_windows(const pn_config *c, HfConfig config):
-    cdef str arch = config.arch
+cdef list hf_windows(HfConfig config, int n_layer, int n_ctx):
     cdef int window = 0, first = 0
-    cdef bint by_layer = arch in ("qwen2", "qwen3", "qwen2moe")
+    cdef str rule = config.facts.window
+    cdef bint by_layer = rule in ("layers", "alternate")
     kinds = config.get("layer_types")
     # null switches the window off; only an absent key has the class's default
     if config.values.get("sliding_window", 0) is not None:
         window = config.integer("sliding_window", 0)
-    if arch in ("qwen2", "qwen3", "qwen2moe", "qwen3moe"):
+    if by_layer or rule == "switched":
         if not config.flag("use_sliding_window", False):
             window = 0
         first = max(0, config.integer("max_window_layers", 0)) if by_layer else 0
-    elif arch not in ("mistral", "mixtral", "phi3"):
+    elif rule == "none":
         window = 0
-    if not 0 <= window < c.n_ctx:
+    if not 0 <= window < n_ctx:
         if window < 0:
             config.refuse("sliding_window", "a number of positions")
         window = 0                       # a window that holds the whole context hides nothing
     if window == 0 or not by_layer:
-        return [window] * c.n_layer
-    if kinds is None and arch == "qwen2moe":         # this class has it in every other one of the first layers
-        return [window if i % 2 == 0 and i < first else 0 for i in range(c.n_layer)]
+        return [window] * n_layer
+    if kinds is None and rule == "alternate":
+        return [window if i % 2 == 0 and i < first else 0 for i in range(n_layer)]
     if kinds is None:
-        return [window if i >= first else 0 for i in range(c.n_layer)]
-    if not isinstance(kinds, list) or len(kinds) != c.n_layer:
-        config.refuse("layer_types", f"a list of {c.n_layer} kinds")
+        return [window if i >= first else 0 for i in range(n_layer)]
+    if not isinstance(kinds, list) or len(kinds) != n_layer:
+        config.refuse("layer_types", f"a list of {n_layer} kinds")
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
             config.refuse("layer_types", "a list of full_attention and sliding_attention")
@@ -399,12 +338,12 @@ cdef pn_ternary_rule hf_ternary_rule(HfConfig config) except *:
     cdef HfConfig keys
     values = config.values.get("quantization_config")
     if values is None:
-        return PN_TERNARY_ONLINE if config.name == "BitnetForCausalLM" else PN_TERNARY_NONE
+        return PN_TERNARY_ONLINE if config.facts.ternary == "online" else PN_TERNARY_NONE
     if not isinstance(values, dict):
         raise ValueError(f"{config.path}: key quantization_config is no object")
-    if config.arch in (*EXPERTS, *ROTATED_IN_PART):
+    if config.facts.ternary is None:
         raise ValueError(f"{config.path}: key quantization_config is not supported for {config.name}")
-    keys = object_of(values, config, "quantization_config.")
+    keys = part_of(config, values, "quantization_config.")
     method = keys.text("quant_method", "")
     if method != "bitnet":
         raise ValueError(f"{config.path}: key quantization_config.quant_method is {method[:40]!r}; only 'bitnet' is "
@@ -428,15 +367,27 @@ cdef pn_ternary_rule hf_ternary_rule(HfConfig config) except *:
     return PN_TERNARY_ONLINE if mode == "online" else PN_TERNARY_MULTIPLY
 
 
-def optional_parts(dict config not None, str path not None):
-    """hf_optional, for who reads the folder from Python."""
-    return hf_optional(hf_config(config, path))
-
+# ---- for `pantheon convert` ------------------------------------------------------------------------------------------
 
 RULES = {PN_TERNARY_NONE: "none", PN_TERNARY_DIVIDE: "divide", PN_TERNARY_MULTIPLY: "multiply",
          PN_TERNARY_ONLINE: "online"}
 
 
-def ternary_rule(dict config not None, str path not None):
+def architecture(HfConfig config not None):
+    """hf_architecture()."""
+    return hf_architecture(config)
+
+
+def optional_parts(HfConfig config not None):
+    """hf_optional()."""
+    return hf_optional(config)
+
+
+def windows(HfConfig config not None, int n_layer, int n_ctx):
+    """hf_windows()."""
+    return hf_windows(config, n_layer, n_ctx)
+
+
+def ternary_rule(HfConfig config not None):
     """How the matrices of the layers are stored: "none" (as floats), or the name of a ternary rule."""
-    return RULES[hf_ternary_rule(hf_config(config, path))]
+    return RULES[hf_ternary_rule(config)]

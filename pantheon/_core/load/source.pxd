@@ -10,12 +10,6 @@ from pantheon._core.layers.matrix cimport pn_owned
 from pantheon._core.load.config_hf cimport HfConfig, pn_ternary_rule
 from pantheon._core.types cimport tm_tensor
 
-ctypedef enum pn_hf_names:               # whose words a safetensors model has for its parts
-    PN_NAMES_LLAMA = 0                   # most models
-    PN_NAMES_MIXTRAL = 1
-    PN_NAMES_PHI = 2                     # Phi-1 and Phi-2
-    PN_NAMES_QWEN35 = 3
-
 cdef class Source:
     cdef const gguf_file *gguf           # exactly one container is set; both are the caller's
     cdef const safetensors_file *safetensors
@@ -26,7 +20,7 @@ cdef class Source:
     cdef HfConfig config                 # None: there is none
     cdef bint tied                       # the LM head and the embedding may be one tensor in the file
     cdef pn_ternary_rule ternary         # of the layers' matrices
-    cdef pn_hf_names names
+    cdef tuple names                     # as facts.NAMES: the model class's words for its parts, then older ones
     cdef str prefix                      # what stands before "layers.0." in its names
     cdef frozenset optional              # what the class has of OPTIONAL; None: all
 

@@ -1,6 +1,6 @@
 """Where a loader finds a model's tensors (see source.pxd for the contract).
 
-The names of Hugging Face models: section 2 of the transformer notes and section 7 of the Qwen3.5 notes.
+The names of Hugging Face models are in the tables of facts.py and arch/*/hf.py.
 """
 import re
 
@@ -16,76 +16,7 @@ from pantheon._core.load.config_hf cimport HfConfig, hf_optional, hf_ternary_rul
 from pantheon._core.types cimport tm_tensor
 
 from pantheon._core.files.safetensors import DTYPE_NAMES
-
-# GGUF part of "blk.N.PART.suffix" -> part of "layers.N.PART.suffix". An expert's number stands for "*". Parts of
-# stacked experts have no suffix in Hugging Face's models.
-LAYER_PARTS = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_qkv": "self_attn.qkv_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_sub_norm": "self_attn.attn_sub_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_gate_up": "mlp.gate_up_proj",
-    "ffn_sub_norm": "mlp.ffn_sub_norm",
-    "ffn_down": "mlp.down_proj",
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate.*": "mlp.experts.*.gate_proj",
-    "ffn_up.*": "mlp.experts.*.up_proj",
-    "ffn_down.*": "mlp.experts.*.down_proj",
-    "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
-    "ffn_down_exps": "mlp.experts.down_proj",
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj",
-    "ffn_down_shexp": "mlp.shared_expert.down_proj",
-}
-# spellings of older code
-OLD_PARTS = {"attn_sub_norm": "self_attn.inner_attn_ln", "ffn_sub_norm": "mlp.ffn_layernorm"}
-TOP_PARTS = {"token_embd": "embed_tokens", "output_norm": "norm"}
-
-# With what stands outside of the layers, and in the words of each kind of model.
-LLAMA = LAYER_PARTS | TOP_PARTS
-MIXTRAL = LLAMA | {
-    "ffn_gate_inp": "block_sparse_moe.gate",
-    "ffn_gate.*": "block_sparse_moe.experts.*.w1",
-    "ffn_up.*": "block_sparse_moe.experts.*.w3",
-    "ffn_down.*": "block_sparse_moe.experts.*.w2",
-}
-PHI = LLAMA | {
-    "output_norm": "final_layernorm",
-    "attn_output": "self_attn.dense",
-    "ffn_up": "mlp.fc1",
-    "ffn_down": "mlp.fc2",
-}
-QWEN35 = LLAMA | {
-    "attn_qkv": "linear_attn.in_proj_qkv",
-    "attn_gate": "linear_attn.in_proj_z",
-    "ssm_alpha": "linear_attn.in_proj_a",
-    "ssm_beta": "linear_attn.in_proj_b",
-    "ssm_conv1d": "linear_attn.conv1d",
-    "ssm_a": "linear_attn.A_log",
-    "ssm_dt": "linear_attn.dt_bias",
-    "ssm_norm": "linear_attn.norm",
-    "ssm_out": "linear_attn.out_proj",
-    "post_attention_norm": "post_attention_layernorm",
-}
-# Those of PN_NAMES_*, the first one for messages.
-NAMES = ((LLAMA, OLD_PARTS), (MIXTRAL, LLAMA), (PHI,), (QWEN35,))
-# Names without their suffix: GGUF has none, or another one
-BARE = ("ffn_gate_up_exps", "ffn_down_exps", "ssm_a", "ssm_dt")
-
-# Ends of the names of what some classes have, and some only when their configuration says so. Files may hold them all
-# the same; the model is then the one without them.
-OPTIONAL = ("attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias", "attn_output.bias", "ffn_gate.bias",
-            "ffn_up.bias", "ffn_down.bias", "attn_q_norm.weight", "attn_k_norm.weight", "attn_sub_norm.weight",
-            "ffn_sub_norm.weight", "output.bias")
+from pantheon._core.load.facts import OPTIONAL
 
 # Tensors that no reader needs: rotation tables, and ranges of activations for quantisers that keep them fixed.
 LEFT_OVER = re.compile(r"(.*\.)?(attn_rot_embd|rope\.freqs|rotary_emb\.inv_freq)(\.weight)?|.*\.input_scale")
@@ -115,27 +46,30 @@ cdef Source source_safetensors(const safetensors_file *f, str path, HfConfig con
             s.prefix = prefix
             break
     s.config = config
+    s.names = config.facts.names
     s.optional = hf_optional(config)
     s.tied = hf_tied(config)
     s.ternary = hf_ternary_rule(config)
     return s
 
 
-cdef str hf_name(Source s, str name, dict parts):
+cdef str hf_name(Source s, str name, object parts):
     """Hugging Face's spelling of a GGUF name; None when it has none."""
-    stem, _, suffix = name.rpartition(".")
-    if stem == "output":
-        return ("language_model." if s.prefix == "language_model.model." else "") + f"lm_head.{suffix}"
-    layer = ""
+    cdef str layer = "", part = name, stem, suffix, expert
+    if name.startswith("output."):
+        return ("language_model." if s.prefix == "language_model.model." else "") + f"lm_head.{name[7:]}"
     if name.startswith("blk."):
-        _, number, part = (name if name.endswith(".ssm_a") else stem).split(".", 2)
-        layer, stem = f"layers.{number}.", part
-    part, _, expert = stem.partition(".")
-    theirs = parts.get(f"{part}.*" if expert else part)
+        _, number, part = name.split(".", 2)
+        layer = f"layers.{number}."
+    theirs = parts.get(part)
     if theirs is None:
-        return None
-    theirs = s.prefix + layer + theirs.replace("*", expert)
-    return theirs if part in BARE else f"{theirs}.{suffix}"
+        part, _, suffix = part.rpartition(".")
+        stem, _, expert = part.partition(".")
+        theirs = parts.get(f"{stem}.*" if expert else stem)
+        if theirs is None:
+            return None
+        theirs = f"{theirs.replace('*', expert)}.{suffix}"
+    return s.prefix + layer + theirs
 
 
 cdef bint has_part(Source s, str name) except -1:
@@ -150,7 +84,7 @@ cdef tm_tensor *source_tensor(Source s, str name) except? NULL:
         return gguf_tensor(s.gguf, name_bytes(name))
     if s.optional is not None and not has_part(s, name):
         return NULL
-    for parts in NAMES[<int>s.names]:
+    for parts in s.names:
         theirs = hf_name(s, name, parts)
         if theirs is not None:
             t = safetensors_tensor(s.safetensors, name_bytes(theirs))
@@ -162,7 +96,7 @@ cdef tm_tensor *source_tensor(Source s, str name) except? NULL:
 
 
 cdef str source_name(Source s, str name):
-    return name if s.gguf != NULL else hf_name(s, name, NAMES[<int>s.names][0]) or name
+    return name if s.gguf != NULL else hf_name(s, name, s.names[0]) or name
 
 
 cdef str shape_text(const tm_tensor *t):
@@ -183,7 +117,7 @@ cdef set expected_names(Source s):
     """Every name that the container might have had for what was asked for."""
     if s.gguf != NULL:
         return set(s.asked)
-    return {hf_name(s, name, parts) for name in s.asked for parts in NAMES[<int>s.names]} - {None}
+    return {hf_name(s, name, parts) for name in s.asked for parts in s.names} - {None}
 
 
 cdef set unused_names(Source s):
@@ -191,10 +125,10 @@ cdef set unused_names(Source s):
     cdef set names
     if s.optional is None:
         return set()
-    names = set(OPTIONAL) - s.optional
+    names = set(OPTIONAL - s.optional)
     blocks = {name[:name.index(".", 4) + 1] for name in s.asked if name.startswith("blk.")}
     unused = {hf_name(s, name if name.startswith("output.") else block + name, parts) for name in names
-              for block in blocks for parts in NAMES[<int>s.names]}
+              for block in blocks for parts in s.names}
     return unused | ({name[:-6] + "bias" for name in expected_names(s) if name.endswith("_proj.weight")}
                      - expected_names(s))
 

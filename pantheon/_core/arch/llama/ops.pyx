@@ -46,14 +46,12 @@ from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
 from pantheon._core.load.config cimport config_from_gguf, config_validate, gguf_keys
 from pantheon._core.load.config_hf cimport config_from_hf, hf_windows
-from pantheon._core.load.source cimport PN_NAMES_MIXTRAL, PN_NAMES_PHI, Source, source_check_extra
+from pantheon._core.load.source cimport Source, source_check_extra
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
     PN_ARCH_BITNET_B158,
-    PN_ARCH_MIXTRAL,
-    PN_ARCH_PHI2,
     PN_ROPE_SCALING_LONGROPE,
     pn_arch,
     pn_config,
@@ -262,12 +260,8 @@ cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, Sou
     cdef int i
     config_from_hf(&model.config, f.config)
     config_validate(&model.config, f.config.path)
-    if self.arch == PN_ARCH_MIXTRAL:
-        f.names = PN_NAMES_MIXTRAL
-    elif self.arch == PN_ARCH_PHI2:
-        f.names = PN_NAMES_PHI
     load_weights(model, f)
-    windows = hf_windows(&model.config, f.config)
+    windows = hf_windows(f.config, model.config.n_layer, model.config.n_ctx)
     for i in range(model.config.n_layer):
         (<pn_llama_model *>model.weights).layers[i].window = windows[i]
     return 0

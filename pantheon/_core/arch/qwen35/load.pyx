@@ -24,6 +24,8 @@ from pantheon._core.load.source cimport Source, source_name
 from pantheon._core.load.tensors cimport matrix_load, table_load, vector_load
 from pantheon._core.types cimport pn_config
 
+from pantheon._core.arch.qwen35.hf import SECTIONS
+
 # ---- hyper-parameters ------------------------------------------------------------------------------------------------
 
 cdef list layer_kinds(GgufKeys keys, int n_layer):
@@ -47,7 +49,7 @@ cdef int load_sections(pn_qwen35moe_model *w, const pn_config *c, GgufKeys keys)
     cdef int i
     value = keys.value("rope.dimension_sections")
     if value is None:
-        value = [11, 11, 10]
+        value = list(SECTIONS)
     if not is_sections(value, c):
         raise ValueError(f"{keys.path}: key {keys.arch}.rope.dimension_sections is no list of 3 or 4 numbers of pairs")
     for i in range(3):
@@ -128,7 +130,7 @@ cdef int qwen35moe_hf_config(pn_qwen35moe_model *w, pn_config *c, Source f) exce
                          f"linear_num_key_heads {d.n_k_head}")
     d.norm_eps = c.norm_eps
     d.grouped = True
-    value = hf_rope(config).get("mrope_section") or [11, 11, 10]
+    value = hf_rope(config).get("mrope_section") or list(SECTIONS)
     if not is_sections(value, c):
         raise ValueError(f"{config.path}: key mrope_section of the rotation is no list of 3 numbers of pairs")
     for i in range(3):

@@ -46,7 +46,7 @@ from pantheon._core.layers.deltanet cimport pn_deltanet_run
 from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
-from pantheon._core.load.source cimport PN_NAMES_QWEN35, Source, source_check_extra, source_gguf
+from pantheon._core.load.source cimport Source, source_check_extra, source_gguf
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
@@ -193,7 +193,6 @@ cdef pn_qwen35moe_model *load_model(Source f, pn_config *config) except NULL:
             config.rope_kind = PN_ROPE_NEOX
             qwen35moe_load_config(w, config, f)
         else:
-            f.names = PN_NAMES_QWEN35
             qwen35moe_hf_config(w, config, f)
         n_blocks = config.n_layer + w.n_mtp
         qwen35moe_load_tensors(w, config, f)

@@ -1,3 +1,0 @@
-LAYER_PARTS: dict[str, str]
-OLD_PARTS: dict[str, str]
-TOP_PARTS: dict[str, str]
