@@ -189,7 +189,7 @@ cdef class GGUFFile:
         data.t = t
         shape = shape_of(t)
         dtype = DTYPES.get((<bytes> ggml_type(t.type).name).decode("ascii"))
-        if t.type == 36:                 # I2_S: rows, then the scale
+        if ggml_type(t.type).tail > 0:   # rows, then a scale
             return np.frombuffer(data, np.uint8)
         if dtype is None:
             return np.frombuffer(data, np.uint8).reshape(shape[:len(shape) - 1] + (t.nb[1],))

@@ -1,6 +1,7 @@
 # One GGUF file: a whole model, or one part of a split set.
 from libc.stdint cimport int64_t
 
+from pantheon._core.files.ggml_types cimport ggml_type
 from pantheon._core.files.gguf_file cimport gguf_kv, gguf_shard
 from pantheon._core.types cimport tm_tensor
 
@@ -15,4 +16,4 @@ cdef const gguf_kv *gguf_shard_find(const gguf_shard *s, const char *key) noexce
 
 
 cdef inline size_t tensor_bytes(const tm_tensor *t) noexcept nogil:
-    return t.nb[3] * <size_t> t.ne[3] + (32 if t.type == 36 else 0)    # I2_S: its scale follows
+    return t.nb[3] * <size_t> t.ne[3] + <size_t> ggml_type(t.type).tail
