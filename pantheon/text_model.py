@@ -56,7 +56,7 @@ class TextModel(ModelBase):
             return self._tokenizer
 
     def _build_tokenizer(self) -> Tokenizer:
-        if self.arch == "rwkvx":
+        if self.own_vocabulary:
             with whole_imports:
                 from pantheon.text.rwkv import WorldTokenizer
 

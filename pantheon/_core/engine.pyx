@@ -10,27 +10,25 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, strdup
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
-from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_load
 from pantheon._core.base.pool cimport fw_pool_get
 from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.files.bounded_json cimport json_file
 from pantheon._core.files.cursor cimport byte_cursor, cursor_string
-from pantheon._core.files.gguf cimport gguf_close, gguf_find, gguf_get_int, gguf_get_str, gguf_open
+from pantheon._core.files.gguf cimport gguf_close, gguf_find, gguf_get_str, gguf_open
 from pantheon._core.files.gguf_file cimport gguf_file, gguf_kv
 from pantheon._core.files.mapping cimport pn_mapping_set_room
 from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport pn_kernels_check
 from pantheon._core.load.config_hf cimport HfConfig, hf_architecture
-from pantheon._core.load.source cimport source_gguf, source_safetensors
+from pantheon._core.load.source cimport Source, source_gguf, source_safetensors
 from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
 from pantheon._core.memory.state cimport pn_mem_state
-from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_state
+from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_gguf, ops_of_state, ops_without_config
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
     PN_ARCH_COUNT,
-    PN_ARCH_RWKVX,
     PN_CHAT_CHATML,
     PN_CHAT_LLAMA3,
     PN_CHAT_MISTRAL,
@@ -128,10 +126,13 @@ cdef int chat_style(const gguf_file *f) noexcept:
     return PN_CHAT_NONE
 
 
-cdef bint has_experts(const gguf_file *f) except -1:
-    """Files of the architecture llama are Mixtral when they have experts."""
-    cdef int64_t n = 0
-    return gguf_get_int(f, b"llama.expert_count", 0, &n) and n > 0
+cdef int finish_load(pn_model *model, const pn_arch_ops *ops, Source source) except -1:
+    """Weights, and what the row says of every model of its architecture."""
+    model.config.arch = ops.arch
+    ops.load(model, ops, source)
+    model.forward = ops.forward
+    model.chat_style = ops.chat_style
+    return 0
 
 
 cdef int load_gguf(pn_model *model, str path) except -1:
@@ -141,17 +142,15 @@ cdef int load_gguf(pn_model *model, str path) except -1:
         arch = gguf_get_str(f, b"general.architecture")
         if arch is None:
             raise ValueError(f"{path}: key general.architecture is missing")
-        ops = ops_named("mixtral" if arch == "llama" and has_experts(f) else arch)
+        ops = ops_of_gguf(f, arch)
         if ops == NULL:
             raise ValueError(f"{path}: architecture {arch[:64]!r} is unknown; known: {', '.join(architectures())}")
-        model.config.arch = ops.arch
-        ops.load(model, ops, source_gguf(f, path))
+        finish_load(model, ops, source_gguf(f, path))
     except BaseException:
         gguf_close(f)
         raise
     (<pn_arch_weights *>model.weights).gguf = f
-    model.forward = ops.forward
-    if ops.arch != PN_ARCH_RWKVX:        # whose World tokenizer has a chat format of its own
+    if ops.chat_style == PN_CHAT_NONE:
         model.tokenizer = f.tokenizer
         model.chat_style = chat_style(f)
     return 0
@@ -191,26 +190,29 @@ cdef int pn_llama_load_hf_tokenizer(pn_model *model, str folder) except -1:
     return 0
 
 
-cdef int load_hf(pn_model *model, str path, str config_path) except -1:
-    cdef const pn_arch_ops *ops
-    cdef safetensors_file *f
-    cdef HfConfig config = read_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path, HF_CLASSES)
-    ops = ops_named(hf_architecture(config))
-    f = safetensors_open(path)
-    model.config.arch = ops.arch
+cdef int load_safetensors(pn_model *model, const pn_arch_ops *ops, str path, HfConfig config,
+                          const pn_load_opts *opts) except -1:
+    cdef safetensors_file *f = safetensors_open(path)
+    cdef Source source
     try:
-        ops.load(model, ops, source_safetensors(f, path, config))
+        source = source_safetensors(f, path, config)
+        source.opts = opts
+        finish_load(model, ops, source)
     except BaseException:
         safetensors_close(f)
         raise
     (<pn_arch_weights *>model.weights).safetensors = f
-    model.forward = ops.forward
-    pn_llama_load_hf_tokenizer(model, os.path.dirname(config_path))
     return 0
 
 
+cdef int load_hf(pn_model *model, str path, str config_path) except -1:
+    cdef HfConfig config = read_config(json_file(config_path, 64, 1 << 20, 16 << 20), config_path, HF_CLASSES)
+    load_safetensors(model, ops_named(hf_architecture(config)), path, config, NULL)
+    return pn_llama_load_hf_tokenizer(model, os.path.dirname(config_path))
+
+
 cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, const pn_load_opts *opts) except -1:
-    """Branches on the container: safetensors with a config.json, safetensors alone (RWKV-X), GGUF."""
+    """Branches on the container: safetensors with a config.json, safetensors alone, GGUF."""
     if os.path.isdir(path) and config_path is None and os.path.exists(os.path.join(path, "config.json")):
         config_path = os.path.join(path, "config.json")
     if os.path.isdir(path) and config_path is not None:
@@ -220,9 +222,7 @@ cdef int load_file(pn_model *model, str path, str config_path, str vocab_path, c
             if vocab_path is not None:
                 raise ValueError(f"{path}: vocab_path is for RWKV-X models, which have no config.json")
             return load_hf(model, path, config_path)
-        pn_rwkvx_load(model, path, opts)
-        model.forward = ops_of(model).forward
-        return 0
+        return load_safetensors(model, ops_without_config(), path, None, opts)
     for argument, given in (("config_path", config_path), ("vocab_path", vocab_path)):
         if given is not None:
             raise ValueError(f"{path}: {argument} is for models in safetensors files")
@@ -276,7 +276,7 @@ cdef pn_model *pn_load_on(const char *path, const pn_load_opts *opts, const int 
         record_dies(model, dies, n_dies)
         load_file(model, name, path_text(opts.config_path if opts != NULL else NULL),
                   path_text(opts.vocab_path if opts != NULL else NULL), opts)
-        if opts != NULL and opts.quantize and model.config.arch != PN_ARCH_RWKVX:
+        if opts != NULL and opts.quantize and not ops_of(model).quantizes:
             raise ValueError(f"quantize: {ops_of(model).name.decode()} has no quantisation at load")
         if opts != NULL and opts.quantize and (<pn_arch_weights *>model.weights).gguf != NULL:
             raise ValueError(f"quantize: {name} is a GGUF file, whose types are what they are")
@@ -505,12 +505,21 @@ cdef int pn_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **st
 
 # Steps that do not block exist where a device runs them; the CPU's forward is the blocking one.
 
+cdef bint has_steps(const pn_model *model) noexcept nogil:
+    cdef const pn_arch_ops *ops = ops_of(model)
+    return ops.gpu.step_begin != NULL and model.forward == ops.gpu.forward
+
+
 cdef int pn_forward_step_begin(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
-    return 1 if given(model, b"model") and given(state, b"state") else -1
+    if not (given(model, b"model") and given(state, b"state")):
+        return -1
+    return ops_of(model).gpu.step_begin(model, token, state) if has_steps(model) else 1
 
 
 cdef int pn_forward_step_poll(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil:
     if not (given(model, b"model") and given(state, b"state") and given(logits_out, b"logits_out")):
         return -1
+    if has_steps(model):
+        return ops_of(model).gpu.step_poll(model, state, logits_out)
     pn_set_error(b"this model has no steps to poll: use forward")
     return -1

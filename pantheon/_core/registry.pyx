@@ -1,9 +1,13 @@
 """The architectures that this version runs, one line each (see registry.pxd for the contract)."""
+from libc.stdint cimport int64_t
+
 from pantheon._core.arch.llama.ops cimport pn_llama_ops
 from pantheon._core.arch.llama.phi cimport pn_phi_ops
 from pantheon._core.arch.ops cimport pn_arch_ops
 from pantheon._core.arch.qwen35.ops cimport pn_qwen35moe_ops
 from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_ops
+from pantheon._core.files.gguf cimport gguf_get_int
+from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
@@ -20,6 +24,7 @@ from pantheon._core.types cimport (
     PN_ARCH_QWEN3MOE,
     PN_ARCH_QWEN35,
     PN_ARCH_QWEN35MOE,
+    PN_ARCH_RWKVX,
     PN_ROPE_NEOX,
     PN_ROPE_NORM,
     pn_model,
@@ -57,6 +62,17 @@ cdef const pn_arch_ops *ops_named(str name) noexcept:
         if registry[i].name.decode() == name:
             return &registry[i]
     return NULL
+
+
+cdef const pn_arch_ops *ops_of_gguf(const gguf_file *f, str name) except? NULL:
+    cdef int64_t n_experts = 0
+    if name == "llama" and gguf_get_int(f, b"llama.expert_count", 0, &n_experts) and n_experts > 0:
+        return &registry[<int>PN_ARCH_MIXTRAL]
+    return ops_named(name)
+
+
+cdef const pn_arch_ops *ops_without_config() noexcept nogil:
+    return &registry[<int>PN_ARCH_RWKVX]
 
 
 cdef const pn_arch_ops *ops_of(const pn_model *model) noexcept nogil:

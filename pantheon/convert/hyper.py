@@ -8,6 +8,7 @@ from typing import Any
 
 from pantheon._core.arch.rwkv.hf import NO_CONFIG, WORD
 from pantheon._core.load.config_hf import (
+    MAX_LAYERS,
     HfConfig,
     architecture,
     optional_parts,
@@ -47,7 +48,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Hyper:
-    """path: the config.json; arch: general.architecture of the file; ternary: "none", "divide", "multiply", "online"."""
+    """path: the config.json; arch: general.architecture of the file; ternary: as of ternary_rule()."""
 
     path: str
     model_class: str
@@ -81,7 +82,7 @@ def read_hyper(config: Mapping[str, Any], path: str) -> Hyper:
     arch = facts.gguf_arch or architecture(model)
     if settings.flag("qk_layernorm", False):
         raise ValueError(f"{path}: key qk_layernorm is true, which {arch} has no form for")
-    n_layer = settings.integer("num_hidden_layers", None, 1, 1024)
+    n_layer = settings.integer("num_hidden_layers", None, 1, MAX_LAYERS)
     n_embd = settings.integer("hidden_size", None, 1, 1 << 20)
     n_head = settings.integer("num_attention_heads", None, 1, 1 << 16)
     # null has a meaning of its own for these two: as many as heads, and what the width leaves

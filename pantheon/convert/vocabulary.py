@@ -93,7 +93,7 @@ def _warn_of_losses(tokenizer: Tokenizer, data: dict[str, Any], path: Path, h: H
         log.warning("%s: its normaliser (%s) has no place in a GGUF file: ids differ where it changes the text",
                     path, ", ".join(sorted(lost)))
     flags = ["lstrip", "rstrip", "single_word"] + ["normalized"] * (data.get("normalizer") is not None)
-    if h.arch == "phi3" and not byte_level:
+    if h.facts.gguf_name and not byte_level:
         flags.remove("rstrip")  # which readers know by the model's name
     used = [flag for flag in flags if any(getattr(token, flag) for token in tokenizer.added_tokens)]
     if used:

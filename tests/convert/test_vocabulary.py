@@ -11,12 +11,14 @@ from support.safetensors_bytes import CONFIG, hf_folder, tiny_tensors
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import pantheon
+from pantheon._core.registry import HF_CLASSES
 from pantheon.convert import convert, model_name
 from pantheon.convert.pretokenizer import pretokenizer_name
 from pantheon.convert.vocabulary import read_vocabulary
 from pantheon.text.hf import load_tokenizer
 from pantheon.text.pretokenizers import TABLE
 
+FACTS = {facts.arch: facts for facts in HF_CLASSES.values()}
 N_VOCAB = 400
 CORPUS = ["the quick brown fox jumps over the lazy dog", "a cat and a dog and the fox went there then",
           "this is the text that the model was trained on, again and again", "numbers 1 2 3 10 200 and words"] * 20
@@ -373,4 +375,4 @@ def test_tokens_that_the_older_file_lacks(tmp_path, spm, caplog):
     ("phi3", "gpt2", "phi-4", "phi-4"), ("llama", "llama", "my-tune", "my-tune"),
 ])
 def test_names_by_which_readers_know_phi3(tmp_path, arch, model, folder, name):
-    assert model_name(tmp_path / folder, SimpleNamespace(arch=arch), SimpleNamespace(model=model)) == name
+    assert model_name(tmp_path / folder, SimpleNamespace(facts=FACTS[arch]), SimpleNamespace(model=model)) == name

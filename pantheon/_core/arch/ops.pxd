@@ -3,9 +3,10 @@ from libc.stdint cimport uint32_t
 
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.safetensors cimport safetensors_file
+from pantheon._core.load.config cimport pn_gguf_rules
 from pantheon._core.load.source cimport Source
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport pn_arch, pn_forward_fn, pn_kv_type, pn_model, pn_rope_kind, pn_state
+from pantheon._core.types cimport pn_arch, pn_chat_style, pn_forward_fn, pn_kv_type, pn_model, pn_state, tm_tensor
 
 cdef struct pn_arch_weights:             # first member of every architecture's weight struct
     gguf_file *gguf                      # owned: the mapping that the weights are views into; NULL for safetensors
@@ -19,10 +20,25 @@ cdef struct pn_run_sizes:                # the largest runs that work buffers ar
     int batch                            # sequences of a forward_batch call, at least 1
     bint all_logits                      # prefill calls want the logits of every token
 
+# What runs a model from GPU memory: in the architecture's folder, through a table that pantheon.cuda fills. All NULL:
+# the architecture has no such path.
+cdef struct pn_gpu_ops:
+    # nogil. Notes the dies (n_dies,) that an upload would use.
+    void (*set_dies)(pn_model *model, const int *dies, int n_dies) noexcept nogil
+    # GIL. Uploads the weights: 0, or -1 without a device or room for them, and the model stays on the CPU.
+    int (*upload)(pn_model *model) noexcept
+    pn_forward_fn forward                # of an uploaded model
+    # nogil. As pn_forward_step_begin and pn_forward_step_poll.
+    int (*step_begin)(pn_model *model, uint32_t token, pn_state *state) noexcept nogil
+    int (*step_poll)(pn_model *model, pn_state *state, tm_tensor **logits_out) noexcept nogil
+    void (*free)(pn_model *model) noexcept nogil             # nogil. What upload allocated
+
 cdef struct pn_arch_ops:
     const char *name                     # general.architecture of GGUF
     pn_arch arch
-    pn_rope_kind rope_kind               # of the files of this architecture
+    pn_gguf_rules gguf                   # of its GGUF files
+    pn_chat_style chat_style             # with a vocabulary of its own kind, whatever a file says; else PN_CHAT_NONE
+    bint quantizes                       # loading may make matrices INT8
     # GIL. Fills model.config, whose arch is set, and model.weights from a source, whose file stays the caller's;
     # ValueError naming the tensor or key.
     int (*load)(pn_model *model, const pn_arch_ops *self, Source f) except -1
@@ -64,3 +80,8 @@ cdef struct pn_arch_ops:
     void (*cost)(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil
     # nogil. Bytes of the work buffers that the model has allocated by now.
     size_t (*work_bytes)(const pn_model *model) noexcept nogil
+    # nogil. Whether two prefills of a prompt's parts give another result than one of all of it; NULL: they never do.
+    bint (*whole_prompts)(const pn_model *model) noexcept nogil
+    # nogil. The vocabulary file that came with the model, borrowed, or NULL. NULL: vocabularies are in the models.
+    const char *(*vocab_path)(const pn_model *model) noexcept nogil
+    pn_gpu_ops gpu

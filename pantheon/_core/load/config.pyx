@@ -21,6 +21,7 @@ from pantheon._core.files.gguf cimport (
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_vocab cimport most_tokens
 from pantheon._core.layers.rope cimport rope_attention_factor
+from pantheon._core.load.limits cimport PN_MAX_LAYERS
 from pantheon._core.load.source cimport Source
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
@@ -33,7 +34,6 @@ from pantheon._core.types cimport (
     PN_ROPE_SCALING_YARN,
     pn_arch,
     pn_config,
-    pn_rope_kind,
     tm_tensor,
 )
 
@@ -100,19 +100,19 @@ cdef int check_per_layer(GgufKeys keys, str key, int64_t value, int n_layer) exc
     return 0
 
 
-cdef int expert_config(pn_config *c, GgufKeys keys) except -1:
-    """What belongs to experts; n_ff, n_experts and n_experts_used are there. The widths of old files follow from n_ff:
-    before qwen2moe and qwen3moe had a key of their own it was what the experts of one token add up to."""
+cdef int expert_config(pn_config *c, GgufKeys keys, const pn_gguf_rules *rules) except -1:
+    """What belongs to experts; n_ff, n_experts and n_experts_used are there. The widths of old files, which
+    have no key for them, follow from n_ff."""
     cdef double scale = keys.number("expert_weights_scale", 1.0)
     cdef bytes name = f"{keys.arch}.expert_weights_norm".encode()
-    cdef bint old_qwen = keys.arch in ("qwen2moe", "qwen3moe")
     c.expert_scale = scale if scale != 0 else 1.0
-    c.expert_renormalise = keys.arch != "qwen2moe"
+    c.expert_renormalise = not rules.experts_raw
     gguf_get_bool(keys.f, name, &c.expert_renormalise)
     if c.n_experts == 0:
         return 0
-    c.n_ff_expert = keys.int32("expert_feed_forward_length", c.n_ff // max(c.n_experts_used, 1) if old_qwen else c.n_ff)
-    c.n_ff_shared = keys.int32("expert_shared_feed_forward_length", c.n_ff if keys.arch == "qwen2moe" else 0)
+    c.n_ff_expert = keys.int32("expert_feed_forward_length", c.n_ff // max(c.n_experts_used, 1) if rules.experts_split_ff
+                               else c.n_ff)
+    c.n_ff_shared = keys.int32("expert_shared_feed_forward_length", c.n_ff if rules.expert_shared else 0)
     return 0
 
 
@@ -124,12 +124,11 @@ cdef GgufKeys gguf_keys(Source f):
     return keys
 
 
-cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
+cdef int config_from_gguf(pn_config *c, GgufKeys keys, const pn_gguf_rules *rules) except -1:
     cdef const gguf_file *f = keys.f
     cdef str arch = keys.arch, path = keys.path
     cdef tm_tensor *embd = gguf_tensor(f, b"token_embd.weight")
     cdef pn_arch saved_arch = c.arch
-    cdef pn_rope_kind rope_kind = c.rope_kind
     cdef double factor, scale
     cdef const void *kv
     cdef uint64_t count
@@ -137,7 +136,7 @@ cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
         raise ValueError(f"{path}: tensor token_embd.weight is missing")
     memset(c, 0, sizeof(pn_config))
     c.arch = saved_arch
-    c.rope_kind = rope_kind
+    c.rope_kind = rules.rope_kind
     c.n_vocab = <int>min(embd.ne[1], 2**31 - 1)
     c.n_tokens = c.n_vocab
     kv = gguf_find(f, b"tokenizer.ggml.tokens")
@@ -147,8 +146,8 @@ cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
             raise ValueError(f"{path}: key tokenizer.ggml.tokens has {count} elements for {c.n_vocab} logits")
         c.n_tokens = <int>min(count, <unsigned>c.n_vocab)
     c.n_layer = keys.int32("block_count")
-    if not 1 <= c.n_layer <= 1024:
-        raise ValueError(f"{path}: key {arch}.block_count is {c.n_layer}, not in 1..1024")
+    if not 1 <= c.n_layer <= PN_MAX_LAYERS:
+        raise ValueError(f"{path}: key {arch}.block_count is {c.n_layer}, not in 1..{<int>PN_MAX_LAYERS}")
     c.n_ctx = keys.int32("context_length")
     c.n_embd = keys.int32("embedding_length")
     c.n_head = keys.int32("attention.head_count")
@@ -156,7 +155,7 @@ cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
     c.n_experts = keys.int32("expert_count", 0)
     c.n_experts_used = keys.int32("expert_used_count", 0)
     c.n_ff = keys.int32("feed_forward_length", 0 if c.n_experts else None)
-    expert_config(c, keys)
+    expert_config(c, keys, rules)
     check_per_layer(keys, "attention.head_count", c.n_head, c.n_layer)
     check_per_layer(keys, "attention.head_count_kv", c.n_kv_head, c.n_layer)
     check_per_layer(keys, "feed_forward_length", c.n_ff, c.n_layer)
@@ -167,7 +166,7 @@ cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
         raise ValueError(f"{path}: key {arch}.attention.value_length differs from the key length {c.head_dim}")
     c.norm_eps = keys.number("attention.layer_norm_rms_epsilon", keys.number("attention.layer_norm_epsilon", -1.0))
     if c.norm_eps == -1.0:
-        name = "layer_norm_epsilon" if arch == "phi2" else "layer_norm_rms_epsilon"
+        name = "layer_norm_epsilon" if rules.layer_norm else "layer_norm_rms_epsilon"
         raise ValueError(f"{path}: key {arch}.attention.{name} is missing")
     scale = keys.number("attention.scale", 0.0)
     c.attn_scale = scale if scale != 0 else 1 / sqrt(max(c.head_dim, 1))
@@ -207,7 +206,7 @@ cdef int config_from_gguf(pn_config *c, GgufKeys keys) except -1:
 # Accepted range of every integer field; bounds are generous for models and small enough that no product of two
 # overflows.
 RANGES = {
-    "n_vocab": (1, 1 << 24), "n_ctx": (1, 1 << 30), "n_embd": (1, 1 << 20), "n_layer": (1, 1024),
+    "n_vocab": (1, 1 << 24), "n_ctx": (1, 1 << 30), "n_embd": (1, 1 << 20), "n_layer": (1, PN_MAX_LAYERS),
     "n_head": (1, 1 << 16), "n_kv_head": (1, 1 << 16), "head_dim": (1, 1 << 12), "n_ff": (0, 1 << 24),
     "rope_dims": (0, 1 << 12), "rope_orig_ctx": (1, 1 << 30), "sliding_window": (0, 1 << 30),
     "n_experts": (0, 1 << 14), "n_experts_used": (0, 1 << 14), "n_ff_expert": (0, 1 << 24),

@@ -10,6 +10,7 @@ class HfConfig:
     @property
     def facts(self) -> ModelClass: ...
 
+MAX_LAYERS: int
 RULES: dict[int, str]
 SAME_ACTIVATION: dict[str, str]
 

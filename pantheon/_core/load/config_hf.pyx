@@ -9,6 +9,7 @@ from libc.math cimport log, sqrt
 from libc.string cimport memset
 
 from pantheon._core.layers.rope cimport rope_attention_factor
+from pantheon._core.load.limits cimport PN_MAX_LAYERS
 from pantheon._core.types cimport (
     PN_ROPE_NEOX,
     PN_ROPE_SCALING_LINEAR,
@@ -278,7 +279,7 @@ cdef int config_from_hf(pn_config *c, HfConfig config) except -1:
     c.n_tokens = c.n_vocab               # the tokenizer, which may have fewer, is not read at load
     c.n_ctx = config.integer("max_position_embeddings")
     c.n_embd = config.integer("hidden_size")
-    c.n_layer = config.bounded("num_hidden_layers", 1, 1024)
+    c.n_layer = config.bounded("num_hidden_layers", 1, PN_MAX_LAYERS)
     c.n_head = config.bounded("num_attention_heads", 1, 65536)
     # null has a meaning of its own for these two: as many as heads, and what the width leaves
     c.n_kv_head = config.integer("num_key_value_heads", c.n_head)
@@ -369,6 +370,7 @@ cdef pn_ternary_rule hf_ternary_rule(HfConfig config) except *:
 
 # ---- for `pantheon convert` ------------------------------------------------------------------------------------------
 
+MAX_LAYERS = PN_MAX_LAYERS
 RULES = {PN_TERNARY_NONE: "none", PN_TERNARY_DIVIDE: "divide", PN_TERNARY_MULTIPLY: "multiply",
          PN_TERNARY_ONLINE: "online"}
 

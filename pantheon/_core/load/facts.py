@@ -1,4 +1,4 @@
-"""What a loader has to know of a Hugging Face model class: plain data, a table of it for each family in arch/*/hf.py."""
+"""What a loader has to know of a Hugging Face model class: plain data, of which arch/*/hf.py have one table each."""
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -8,16 +8,19 @@ from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.layers.matrix cimport pn_owned
 from pantheon._core.load.config_hf cimport HfConfig, pn_ternary_rule
-from pantheon._core.types cimport tm_tensor
+from pantheon._core.types cimport pn_load_opts, tm_tensor
 
 cdef class Source:
     cdef const gguf_file *gguf           # exactly one container is set; both are the caller's
     cdef const safetensors_file *safetensors
     cdef str path                        # of the container: for messages
     cdef pn_owned *owned                 # the loading model's: takes what has to be converted
+    cdef const pn_load_opts *opts        # the caller's, or NULL
     cdef set asked                       # the names asked for
+    cdef object block                    # pattern of the names of a layer's tensors, its group 1 the number
+    cdef str layers                      # what layers are called: for messages
     # safetensors alone:
-    cdef HfConfig config                 # None: there is none
+    cdef HfConfig config                 # None: there is none, and the names are the file's own
     cdef bint tied                       # the LM head and the embedding may be one tensor in the file
     cdef pn_ternary_rule ternary         # of the layers' matrices
     cdef tuple names                     # as facts.NAMES: the model class's words for its parts, then older ones
@@ -31,6 +34,8 @@ cdef str type_text(const tm_tensor *t)
 # GIL. The file of that path; config: of a Hugging Face model, or None.
 cdef Source source_gguf(const gguf_file *f, str path)
 cdef Source source_safetensors(const safetensors_file *f, str path, HfConfig config)
+# GIL. The names of all tensors of the container.
+cdef list source_names(Source s)
 # GIL. The tensor of that GGUF name, borrowed from the container; NULL when absent.
 cdef tm_tensor *source_tensor(Source s, str name) except? NULL
 # GIL. The name that the container has for it: for messages.

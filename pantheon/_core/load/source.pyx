@@ -32,25 +32,34 @@ cdef Source source_gguf(const gguf_file *f, str path):
     s.gguf = f
     s.path = path
     s.asked = set()
+    s.block = BLOCK
+    s.layers = "layers"
     return s
 
 
 cdef Source source_safetensors(const safetensors_file *f, str path, HfConfig config):
-    cdef Source s = Source.__new__(Source)
+    cdef Source s = source_gguf(NULL, path)
     s.safetensors = f
-    s.path = path
-    s.asked = set()
-    s.prefix = PREFIXES[0]
-    for prefix in PREFIXES:
-        if safetensors_tensor(f, f"{prefix}embed_tokens.weight".encode()) != NULL:
-            s.prefix = prefix
-            break
+    if config is None:
+        return s
     s.config = config
     s.names = config.facts.names
     s.optional = hf_optional(config)
     s.tied = hf_tied(config)
     s.ternary = hf_ternary_rule(config)
+    s.prefix = PREFIXES[0]
+    for prefix in PREFIXES:
+        if safetensors_tensor(f, f"{prefix}embed_tokens.weight".encode()) != NULL:
+            s.prefix = prefix
+            break
     return s
+
+
+cdef list source_names(Source s):
+    cdef int64_t i
+    if s.gguf != NULL:
+        return [name_text(s.gguf.tensors[i].name) for i in range(s.gguf.n_tensors)]
+    return [name_text(s.safetensors.names[i]) for i in range(s.safetensors.n_tensors)]
 
 
 cdef str hf_name(Source s, str name, object parts):
@@ -82,7 +91,9 @@ cdef tm_tensor *source_tensor(Source s, str name) except? NULL:
     s.asked.add(name)
     if s.gguf != NULL:
         return gguf_tensor(s.gguf, name_bytes(name))
-    if s.optional is not None and not has_part(s, name):
+    if s.config is None:
+        return safetensors_tensor(s.safetensors, name_bytes(name))
+    if not has_part(s, name):
         return NULL
     for parts in s.names:
         theirs = hf_name(s, name, parts)
@@ -96,7 +107,7 @@ cdef tm_tensor *source_tensor(Source s, str name) except? NULL:
 
 
 cdef str source_name(Source s, str name):
-    return name if s.gguf != NULL else hf_name(s, name, s.names[0]) or name
+    return name if s.config is None else hf_name(s, name, s.names[0]) or name
 
 
 cdef str shape_text(const tm_tensor *t):
@@ -115,7 +126,7 @@ cdef str type_text(const tm_tensor *t):
 
 cdef set expected_names(Source s):
     """Every name that the container might have had for what was asked for."""
-    if s.gguf != NULL:
+    if s.config is None:
         return set(s.asked)
     return {hf_name(s, name, parts) for name in s.asked for parts in s.names} - {None}
 
@@ -123,7 +134,7 @@ cdef set expected_names(Source s):
 cdef set unused_names(Source s):
     """The names of what the class has only under another configuration, or not at all: OPTIONAL, and any bias."""
     cdef set names
-    if s.optional is None:
+    if s.config is None:
         return set()
     names = set(OPTIONAL - s.optional)
     blocks = {name[:name.index(".", 4) + 1] for name in s.asked if name.startswith("blk.")}
@@ -135,41 +146,39 @@ cdef set unused_names(Source s):
 
 cdef bint elsewhere(Source s, str name):
     """Whether a safetensors tensor is no part of the text model: another part of a multimodal one, or a draft."""
-    if s.gguf != NULL or name.startswith("lm_head."):
+    if s.config is None or name.startswith("lm_head."):
         return False
     return name.startswith("mtp.") or (s.prefix not in ("", "model.") and not name.startswith(s.prefix))
 
 
-cdef str expected_text(str name, set expected, int n_layer):
+cdef str expected_text(Source s, str name, set expected, int n_layer):
     """What a file may have in the place of a tensor that it should not have."""
-    match = BLOCK.match(name)
+    match = s.block.match(name)
     if match is not None and int(match[1]) >= n_layer:
-        return f"the model has layers 0 to {n_layer - 1}"
+        return f"the model has {s.layers} 0 to {n_layer - 1}"
     part = match[0] if match is not None else ""
-    where = f"in {part.rstrip('.')}" if part else "outside of the layers"
+    where = f"in {part.rstrip('.')}" if part else f"outside of the {s.layers}"
     found = {re.sub(r"\.\d+\.", ".N.", other[len(part):]) for other in expected
-             if (other.startswith(part) if part else BLOCK.match(other) is None)}
+             if (other.startswith(part) if part else s.block.match(other) is None)}
     return f"expected {where}: {', '.join(sorted(found))}"
 
 
 cdef int source_check_extra(Source s, int n_layer, int n_blocks) except -1:
-    cdef int64_t i, n = s.gguf.n_tensors if s.gguf != NULL else s.safetensors.n_tensors
+    cdef int n_unused = 0, i
     cdef const tm_tensor *t
-    cdef int n_unused = 0
     expected, unused = expected_names(s), unused_names(s)
-    for i in range(n):
-        t = &s.gguf.tensors[i] if s.gguf != NULL else &s.safetensors.tensors[i]
-        name = name_text(<const char *>t.name if s.gguf != NULL else <const char *>s.safetensors.names[i])
+    for i, name in enumerate(source_names(s)):
         if name in unused:
             n_unused += 1
             continue
         if name in expected or LEFT_OVER.fullmatch(name) or elsewhere(s, name):
             continue
-        match = BLOCK.match(name)
+        match = s.block.match(name)
         if match is not None and len(match[1]) < 6 and n_layer <= int(match[1]) < n_blocks:
             continue
+        t = &s.gguf.tensors[i] if s.gguf != NULL else &s.safetensors.tensors[i]
         raise ValueError(f"{s.path}: tensor {name_shown(name)} of shape {shape_text(t)} is in the file, but not in the "
-                         f"model; {expected_text(name, expected, n_layer)}")
+                         f"model; {expected_text(s, name, expected, n_layer)}")
     if n_unused:
         pn_log(PN_LOG_WARNING, b"%d biases or norms of the file stay unused: its config.json says that the model has "
                b"none", n_unused)

@@ -17,8 +17,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from pantheon._core.arch.ops cimport pn_arch_weights
-from pantheon._core.arch.rwkv.ops cimport pn_rwkvx_vocab_path, pn_rwkvx_whole_prompts
+from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.base.arguments cimport between, id_array, ids_between, integer, whole
 from pantheon._core.base.logging_bridge cimport raise_from_handlers
 from pantheon._core.base.report cimport pn_last_error_kind
@@ -41,6 +40,7 @@ from pantheon._core.files.safetensors cimport safetensors_view
 from pantheon._core.load.config cimport config_dict
 from pantheon._core.python.handles cimport ModelHandle, StateHandle, on_main_thread, run_watch, watch_begin, watch_end
 from pantheon._core.python.state cimport State, kv_number
+from pantheon._core.registry cimport ops_of
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_MODEL_MAX_DIES,
@@ -169,17 +169,24 @@ cdef class ModelBase:
         return pn_arch_name(h.model).decode()
 
     @property
-    def vocab_path(self):
-        """World vocabulary that load() was given, or None."""
+    def own_vocabulary(self):
+        """Whether the architecture has a kind of vocabulary of its own, which load() may be given as a file."""
         cdef ModelHandle h = self.open()
-        cdef const char *path = pn_rwkvx_vocab_path(h.model)
+        return ops_of(h.model).vocab_path != NULL
+
+    @property
+    def vocab_path(self):
+        """Vocabulary that load() was given, or None."""
+        cdef ModelHandle h = self.open()
+        cdef const pn_arch_ops *ops = ops_of(h.model)
+        cdef const char *path = ops.vocab_path(h.model) if ops.vocab_path != NULL else NULL
         return os.fsdecode(<bytes>path) if path != NULL else None
 
     @property
     def whole_prompts(self):
         """Whether a prompt must be one prefill, because two give another result than one (RWKV-X in memory mode)."""
         cdef ModelHandle h = self.open()
-        return pn_rwkvx_whole_prompts(h.model)
+        return ops_of(h.model).whole_prompts != NULL and ops_of(h.model).whole_prompts(h.model)
 
     @property
     def container(self):

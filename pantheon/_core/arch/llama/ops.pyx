@@ -52,6 +52,9 @@ from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
     PN_ARCH_BITNET_B158,
+    PN_ARCH_PHI2,
+    PN_ARCH_QWEN2MOE,
+    PN_ARCH_QWEN3MOE,
     PN_ROPE_SCALING_LONGROPE,
     pn_arch,
     pn_config,
@@ -250,8 +253,7 @@ cdef int load_weights(pn_model *model, Source f) except -1:
 cdef int load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
     if f.gguf == NULL:
         return pn_llama_load_safetensors(model, self, f)
-    model.config.rope_kind = self.rope_kind
-    config_from_gguf(&model.config, gguf_keys(f))
+    config_from_gguf(&model.config, gguf_keys(f), &self.gguf)
     config_validate(&model.config, f.path)
     return load_weights(model, f)
 
@@ -352,7 +354,10 @@ cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_
     memset(&ops, 0, sizeof(ops))
     ops.name = name
     ops.arch = arch
-    ops.rope_kind = rope_kind
+    ops.gguf.rope_kind = rope_kind
+    ops.gguf.layer_norm = arch == PN_ARCH_PHI2
+    ops.gguf.experts_raw = ops.gguf.expert_shared = arch == PN_ARCH_QWEN2MOE
+    ops.gguf.experts_split_ff = arch in (PN_ARCH_QWEN2MOE, PN_ARCH_QWEN3MOE)
     ops.load = load
     ops.unload = unload
     ops.forward = pn_llama_forward

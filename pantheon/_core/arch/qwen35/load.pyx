@@ -17,12 +17,12 @@ from pantheon._core.layers.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix
 from pantheon._core.layers.rope cimport rope_init
-from pantheon._core.load.config cimport GgufKeys, config_from_gguf, config_validate, gguf_keys
+from pantheon._core.load.config cimport GgufKeys, config_from_gguf, config_validate, gguf_keys, pn_gguf_rules
 from pantheon._core.load.config_hf cimport HfConfig, config_from_hf, hf_rope
 from pantheon._core.load.moe_load cimport moe_load
 from pantheon._core.load.source cimport Source, source_name
 from pantheon._core.load.tensors cimport matrix_load, table_load, vector_load
-from pantheon._core.types cimport pn_config
+from pantheon._core.types cimport PN_ROPE_NEOX, pn_config
 
 from pantheon._core.arch.qwen35.hf import SECTIONS
 
@@ -61,7 +61,10 @@ cdef int qwen35moe_load_config(pn_qwen35moe_model *w, pn_config *c, Source f) ex
     cdef GgufKeys keys = gguf_keys(f)
     cdef str arch = keys.arch
     cdef int64_t inner
-    config_from_gguf(c, keys)
+    cdef pn_gguf_rules rules
+    memset(&rules, 0, sizeof(rules))
+    rules.rope_kind = PN_ROPE_NEOX
+    config_from_gguf(c, keys, &rules)
     w.n_mtp = <int>keys.bounded("nextn_predict_layers", 0, c.n_layer, 0)
     c.n_layer -= w.n_mtp                 # block_count counts them
     config_validate(c, f.path)

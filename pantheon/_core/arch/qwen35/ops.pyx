@@ -50,7 +50,6 @@ from pantheon._core.load.source cimport Source, source_check_extra, source_gguf
 from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
-    PN_ROPE_NEOX,
     pn_arch,
     pn_config,
     pn_kv_type,
@@ -190,7 +189,6 @@ cdef pn_qwen35moe_model *load_model(Source f, pn_config *config) except NULL:
     f.owned = &w.owned
     try:
         if f.gguf != NULL:
-            config.rope_kind = PN_ROPE_NEOX
             qwen35moe_load_config(w, config, f)
         else:
             qwen35moe_hf_config(w, config, f)
@@ -248,7 +246,6 @@ cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil
     memset(&ops, 0, sizeof(ops))
     ops.name = name
     ops.arch = arch
-    ops.rope_kind = PN_ROPE_NEOX
     ops.load = load
     ops.unload = unload
     ops.forward = pn_qwen35moe_forward

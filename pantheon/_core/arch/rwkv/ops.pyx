@@ -59,7 +59,6 @@ from pantheon._core.arch.rwkv.structs cimport (
 )
 from pantheon._core.arch.rwkv.work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
 from pantheon._core.base.pool cimport pn_counter_zero
-from pantheon._core.files.safetensors cimport safetensors_close, safetensors_file, safetensors_open
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.layers.linear cimport (
     group_product,
@@ -71,7 +70,7 @@ from pantheon._core.layers.linear cimport (
 )
 from pantheon._core.load.source cimport Source
 from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport PN_ARCH_RWKVX, PN_ROPE_NONE, pn_kv_type, pn_load_opts, pn_model, pn_state, tm_tensor
+from pantheon._core.types cimport PN_ARCH_RWKVX, PN_CHAT_RWKV, pn_kv_type, pn_model, pn_state, tm_tensor
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
@@ -367,35 +366,21 @@ cdef int pn_rwkvx_forward_batch(pn_model *model, const uint32_t *tokens, pn_stat
 
 # ---- registry --------------------------------------------------------------------------------------------------------
 
-cdef int pn_rwkvx_load(pn_model *model, str path, const pn_load_opts *opts) except -1:
-    cdef safetensors_file *f = safetensors_open(path)
-    model.config.arch = PN_ARCH_RWKVX
-    try:
-        rwkvx_load(model, path, f, NULL, opts)
-    except BaseException:
-        safetensors_close(f)
-        raise
-    (<pn_rwkvx_model *>model.weights).base.safetensors = f
-    return 0
+cdef int pn_rwkvx_load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
+    return rwkvx_load(model, f)
 
 
-cdef const char *pn_rwkvx_vocab_path(const pn_model *model) noexcept nogil:
-    if model.config.arch != PN_ARCH_RWKVX:
-        return NULL
+cdef const char *vocab_path(const pn_model *model) noexcept nogil:
     return (<const pn_rwkvx_model *>model.weights).vocab_path
 
 
-cdef bint pn_rwkvx_whole_prompts(const pn_model *model) noexcept nogil:
+cdef bint whole_prompts(const pn_model *model) noexcept nogil:
     cdef const pn_rwkvx_model *w = <const pn_rwkvx_model *>model.weights
-    return model.config.arch == PN_ARCH_RWKVX and w.n_attn > 0 and not w.full
-
-
-cdef int load_gguf(pn_model *model, const pn_arch_ops *self, Source f) except -1:
-    return rwkvx_load(model, f.path, NULL, f.gguf, NULL)
+    return w.n_attn > 0 and not w.full
 
 
 cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil:
-    cdef bint selects = pn_rwkvx_whole_prompts(model)
+    cdef bint selects = whole_prompts(model)
     cdef int n_tok, n_out
     rx_state_cost(model, type, cost)
     cost.window = run_pass(&run_ops, model, sizes, &n_tok, &n_out)
@@ -417,8 +402,11 @@ cdef pn_arch_ops pn_rwkvx_ops() noexcept nogil:
     memset(&ops, 0, sizeof(pn_arch_ops))
     ops.name = b"rwkvx"
     ops.arch = PN_ARCH_RWKVX
-    ops.rope_kind = PN_ROPE_NONE
-    ops.load = load_gguf
+    ops.chat_style = PN_CHAT_RWKV
+    ops.quantizes = True
+    ops.load = pn_rwkvx_load
+    ops.vocab_path = vocab_path
+    ops.whole_prompts = whole_prompts
     ops.unload = rwkvx_unload
     ops.forward = pn_rwkvx_forward
     ops.prefill = pn_rwkvx_prefill
