@@ -7,7 +7,7 @@ import os
 cimport cython
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, strdup
+from libc.string cimport memchr, strdup
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_arch_weights
 from pantheon._core.base.pool cimport fw_pool_get
@@ -29,11 +29,7 @@ from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_ggu
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
     PN_ARCH_COUNT,
-    PN_CHAT_CHATML,
-    PN_CHAT_LLAMA3,
-    PN_CHAT_MISTRAL,
     PN_CHAT_NONE,
-    PN_CHAT_PHI3,
     PN_CHAT_TEMPLATE,
     PN_KV_DEFAULT,
     PN_KV_Q4_0,
@@ -48,6 +44,7 @@ from pantheon._core.types cimport (
 )
 
 from pantheon._core.base.threads import default_threads
+from pantheon._core.chat_styles import MARKERS, NAMES, shown_style
 from pantheon._core.load.config_hf import read_config
 from pantheon._core.registry import HF_CLASSES, architectures
 from pantheon.regular_file import read_start
@@ -91,39 +88,35 @@ cdef int require(const void *argument, str name) except -1:
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 
-# Control tokens that give a chat format away when the file has no template, most telling first.
-cdef list STYLE_TOKENS = [(b"<|im_start|>", PN_CHAT_CHATML), (b"<|start_header_id|>", PN_CHAT_LLAMA3),
-                          (b"[INST]", PN_CHAT_MISTRAL), (b"<|assistant|>", PN_CHAT_PHI3)]
-
-
-cdef bint has_token(const gguf_file *f, const gguf_kv *tokens, bytes text) noexcept:
-    """True when the string array `tokens` holds exactly this text."""
+cdef set markers_of(const gguf_file *f, const gguf_kv *tokens):
+    """Those markers of chat formats that the string array `tokens` holds."""
     cdef byte_cursor c
     cdef const uint8_t *token
-    cdef const char *wanted = text
-    cdef uint64_t n = 0, length = len(text)
+    cdef uint64_t n = 0
+    wanted = {text for markers in MARKERS.values() for text in markers}
+    cdef bytes starts = bytes({text[0] for text in wanted})
+    cdef const char *start = starts
+    cdef size_t n_starts = len(starts)
+    found = set()
     c.base = f.maps[0].data
     c.size = f.maps[0].size
     c.pos = tokens.data - f.maps[0].data
     for _ in range(tokens.count):
         token = cursor_string(&c, &n)
         if token == NULL:                # the scan at load passed here: somebody writes to the mapped file
-            return False
-        if n == length and memcmp(token, wanted, n) == 0:
-            return True
-    return False
+            break
+        if n > 0 and memchr(start, token[0], n_starts) != NULL and token[:n] in wanted:
+            found.add(token[:n])
+    return found
 
 
-cdef int chat_style(const gguf_file *f) noexcept:
+cdef int chat_style(const gguf_file *f):
     cdef const gguf_kv *tokens = gguf_find(f, b"tokenizer.ggml.tokens")
     if gguf_find(f, b"tokenizer.chat_template") != NULL:
         return PN_CHAT_TEMPLATE
     if f.tokenizer == NULL or tokens == NULL:
         return PN_CHAT_NONE
-    for text, style in STYLE_TOKENS:
-        if has_token(f, tokens, text):
-            return style
-    return PN_CHAT_NONE
+    return NAMES.index(shown_style(markers_of(f, tokens)) or "none")
 
 
 cdef int finish_load(pn_model *model, const pn_arch_ops *ops, Source source) except -1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pantheon._core.chat_styles import shown_style
 from pantheon.text.vocab import Vocab
 
 CHATML = """\
@@ -68,17 +69,10 @@ RWKV = """\
 """
 
 STYLES = {"chatml": CHATML, "llama3": LLAMA3, "mistral": MISTRAL, "phi3": PHI3, "rwkv": RWKV}
-_MARKERS = (
-    ("chatml", (b"<|im_start|>", b"<|im_end|>")),
-    ("llama3", (b"<|start_header_id|>", b"<|end_header_id|>", b"<|eot_id|>")),
-    ("phi3", (b"<|user|>", b"<|assistant|>", b"<|end|>")),
-    ("mistral", (b"[INST]", b"[/INST]")),
-)
 
 
 def detect_chat_style(vocab: Vocab) -> str | None:
     """Name of the built-in style whose markers are all tokens of vocab, or None; RWKV has words for markers."""
     if vocab.model == "rwkv":
         return "rwkv"
-    texts = set(vocab.texts)
-    return next((style for style, markers in _MARKERS if texts.issuperset(markers)), None)
+    return shown_style(set(vocab.texts))

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from support.fixture_paths import FIXTURES
+from support.gguf_bytes import ARRAY, F32, STRING, U32, gguf, kv, tensor
 
+import pantheon
 from pantheon.text import ChatTemplate, Segment, TemplateError, Tokenizer, detect_chat_style
 from pantheon.text.chat_styles import STYLES
 
@@ -303,6 +305,26 @@ def test_styles_by_vocabulary(style, tokens):
         assert ChatTemplate.for_tokenizer(tokenizer).source == STYLES[style]
         own = Tokenizer({**metadata, "tokenizer.chat_template": "mine"}, 10)
         assert text_of(ChatTemplate.for_tokenizer(own).render([])) == "mine"
+
+
+@pytest.mark.parametrize(("style", "tokens"), [*STYLE_TOKENS, ("chatml", [*STYLE_TOKENS[3][1], *STYLE_TOKENS[0][1]])])
+def test_the_engine_sees_the_same_styles(tmp_path, style, tokens):
+    """A model of one layer of zeros, with as many tokens as the vocabulary has."""
+    texts = ["a", *tokens]
+    keys = [kv("general.architecture", STRING, "llama"), kv("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+            *(kv(f"llama.{key}", U32, n) for key, n in {
+                "block_count": 1, "context_length": 32, "embedding_length": 8, "feed_forward_length": 8,
+                "attention.head_count": 2, "attention.head_count_kv": 2}.items()),
+            kv("tokenizer.ggml.model", STRING, "gpt2"), kv("tokenizer.ggml.tokens", ARRAY, (STRING, texts))]
+    parts = ("attn_norm", "ffn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    shapes = {"token_embd": [8, len(texts)], "output_norm": [8],
+              **{f"blk.0.{part}": [8] if part.endswith("norm") else [8, 8] for part in parts}}
+    size = 4 * 8 * max(8, len(texts))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf(keys, [tensor(f"{name}.weight", dims, 0, i * size)
+                                 for i, (name, dims) in enumerate(shapes.items())], bytes(size * len(shapes))))
+    with pantheon.load(path) as model:
+        assert model.chat_style == (style or "none")
 
 
 def chosen(tokenizer, **arguments):

@@ -9,7 +9,6 @@ from pantheon._core.files.gguf_reader import GGUFFile
 from pantheon._core.files.safetensors import SafetensorsFile
 from pantheon._core.python.state import State
 
-CHAT_STYLES: tuple[str, ...]
 _Tokens = Sequence[int] | NDArray[Any]
 
 class ModelBase:

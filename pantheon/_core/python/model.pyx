@@ -52,10 +52,10 @@ from pantheon._core.types cimport (
 )
 
 from pantheon._core.base.weak import WeakRegistry
+from pantheon._core.chat_styles import NAMES
 from pantheon.regular_file import file_name
 
 FAILURES = (RuntimeError, MemoryError, ValueError)       # by pn_error_kind
-CHAT_STYLES = ("none", "template", "chatml", "llama3", "mistral", "phi3", "rwkv")
 
 cdef object failure():
     """The exception of this thread's last failed run."""
@@ -229,7 +229,7 @@ cdef class ModelBase:
     def chat_style(self):
         """How the file says that chats are written: "template", or a style detected from its vocabulary, or "none"."""
         cdef ModelHandle h = self.open()
-        return CHAT_STYLES[h.model.chat_style]
+        return NAMES[h.model.chat_style]
 
     @property
     def dies(self):
