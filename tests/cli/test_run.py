@@ -4,6 +4,7 @@ from support import rwkv_models
 
 from pantheon import hub
 from pantheon.cli import main
+from pantheon.text.dry import default_breaker_ids
 
 
 def fed(model):
@@ -151,6 +152,16 @@ def test_prompt_from_stdin(capsys, model, stdin):
 def test_sampling_options(model, argv, fields):
     assert main(["run", *argv, model.path, "x"]) == 0
     assert model.calls[0][1] == fields
+
+
+def test_dry_has_its_usual_breakers(capsys, llama, monkeypatch):
+    asked = []
+    monkeypatch.setattr("pantheon.generate.default_breaker_ids",
+                        lambda tokenizer: asked.append(tokenizer) or default_breaker_ids(tokenizer))
+    for options, n in (([], 0), (["--dry-multiplier", "0"], 0), (["--dry-multiplier", "0.8"], 1)):
+        assert main(["run", "-q", "-n", "2", "--raw", *options, str(llama), "x"]) == 0
+        assert len(asked) == n
+    capsys.readouterr()
 
 
 def test_stop_texts(model):
