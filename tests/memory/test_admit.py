@@ -74,16 +74,16 @@ class Index:
 
 def test_numbers_are_whatever_has_an_index(machine, model):
     """Arguments are converted once: what is said of them, too, is said of plain integers."""
-    plain = {"n_prompt": 20, "max_tokens": 100, "n_ctx": 128, "window": 8, "checkpoints": 1, "batch": 2}
+    plain = {"n_prompt": 20, "max_tokens": 100, "window": 8, "checkpoints": 1, "batch": 2}
     objects = {name: Index(value) for name, value in plain.items()}
-    leave(machine, model.admit(20, 30).need_bytes)
+    leave(machine, model.admit(**{**plain, "max_tokens": 30}).need_bytes)
     for call in (model.admit, lambda **request: model.reserve(**request, timeout=Index(1)).verdict):
         assert call(**objects) == call(**plain) and call(**plain).status == "CAPPED"
     leave(machine, 1000)
     with pytest.raises(pantheon.AdmissionError) as refused:
-        model.reserve(**plain)
+        model.reserve(**plain, n_ctx=128)
     with pytest.raises(pantheon.AdmissionError) as refused_too:
-        model.reserve(**objects)
+        model.reserve(**objects, n_ctx=Index(128))
     assert refused.value.args[0] == refused_too.value.args[0]
     with pytest.raises(TypeError, match="timeout must be a number, not str"):
         model.reserve(3, timeout="1")
