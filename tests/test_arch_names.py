@@ -21,8 +21,10 @@ EXCEPTIONS = [
     ("_core/types.pxd", "PN_ARCH_"), ("__init__.pxd", "PN_ARCH_"), ("_core/engine.p", "PN_ARCH_COUNT"),
     ("_core/types.pxd", "QWEN35MOE_MAX_SEQ_CAP"), ("__init__.pxd", "QWEN35MOE_MAX_SEQ_CAP"),
     ("_core/memory/environment.p", "QWEN35"), ("_core/engine.pyx", "llama_load_hf_tokenizer"),
+    ("_core/layers/", "llama_kv_cache"),
     # kernels that one architecture alone has
-    ("_core/kernels/", "rwkv7"), ("_core/probes/", "rwkv7"),
+    ("_core/kernels/", "rwkv7"), ("_core/kernels/", "RWKV_HEAD"),
+    ("_core/probes/", "rwkv7"), ("_core/probes/", "RWKV_HEAD"),
     # rotations and quantisers that are called after a model, in every file that has them
     ("_core/layers/rope", "llama3"), ("_core/load/", "llama3"), ("convert/rope", "llama3"),
     ("_core/load/config_hf", "bitnet"),

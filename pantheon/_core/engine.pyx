@@ -5,7 +5,7 @@ The registry is in registry.pyx, admission in admit_steps.pyx.
 import os
 
 cimport cython
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, strdup
 

@@ -5,7 +5,8 @@ from pantheon._core.types cimport pn_model, pn_state
 
 # GIL. The row of a name, borrowed; NULL when there is none.
 cdef const pn_arch_ops *ops_named(str name) noexcept
-# GIL. The row of a GGUF file with that general.architecture, borrowed; NULL when there is none. ValueError naming a key.
+# GIL. The row of a GGUF file with that general.architecture, borrowed; NULL when there is none. ValueError naming the
+# key.
 cdef const pn_arch_ops *ops_of_gguf(const gguf_file *f, str name) except? NULL
 # nogil. The row whose safetensors come without a config.json, borrowed.
 cdef const pn_arch_ops *ops_without_config() noexcept nogil

@@ -347,7 +347,7 @@ def test_that_tokens_of_phi3_take_the_space_after_them_is_known(tmp_path, caplog
     data["added_tokens"][3]["rstrip"] = True
     folder = folder_of(tmp_path, data)
     for arch, n in (("phi3", 0), ("llama", 1)):
-        read_vocabulary(folder, SimpleNamespace(arch=arch, n_vocab=N_VOCAB))
+        read_vocabulary(folder, SimpleNamespace(facts=FACTS[arch], n_vocab=N_VOCAB))
         assert len(caplog.records) == n
 
 

@@ -110,8 +110,8 @@ cdef int expert_config(pn_config *c, GgufKeys keys, const pn_gguf_rules *rules) 
     gguf_get_bool(keys.f, name, &c.expert_renormalise)
     if c.n_experts == 0:
         return 0
-    c.n_ff_expert = keys.int32("expert_feed_forward_length", c.n_ff // max(c.n_experts_used, 1) if rules.experts_split_ff
-                               else c.n_ff)
+    c.n_ff_expert = keys.int32("expert_feed_forward_length",
+                               c.n_ff // max(c.n_experts_used, 1) if rules.experts_split_ff else c.n_ff)
     c.n_ff_shared = keys.int32("expert_shared_feed_forward_length", c.n_ff if rules.expert_shared else 0)
     return 0
 

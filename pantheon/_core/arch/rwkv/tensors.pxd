@@ -1,5 +1,5 @@
-# Tensors of an RWKV model by name and expected shape. Names are without the source's prefix, which is "rwkv.", "moba." or
-# "", and the same in safetensors and GGUF files. GIL; ValueError naming file and tensor.
+# Tensors of an RWKV model by name and expected shape. Names are without the source's prefix, which is "rwkv.", "moba."
+# or "", and the same in safetensors and GGUF files. GIL; ValueError naming file and tensor.
 from pantheon._core.layers.matrix cimport pn_matrix
 from pantheon._core.load.source cimport Source
 
