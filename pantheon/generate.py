@@ -152,8 +152,10 @@ class Generation(Single, Iterator[Chunk]):
             chunk = next(self._chunks)
         except StopIteration:
             raise
-        except BaseException:
+        except BaseException as error:
             self._request.close(failed=True)
+            if isinstance(error, ValueError) and self._request.cut_short:
+                raise StopIteration from None
             raise
         if chunk.finish_reason is not None:
             self._finish()
@@ -244,10 +246,6 @@ class _Request:
         self.feeding = True
         try:
             return self._feed()
-        except ValueError:
-            if self.stopping and self.owned and not self.model.closed:
-                raise _Stopped from None             # by stop_feeding
-            raise
         finally:
             self.feeding = False
 
@@ -266,6 +264,11 @@ class _Request:
                 self.checkpoints.append(self.state.checkpoint())
                 taken += 1
         return logits
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether a ValueError, of a closed state, is what stop_feeding did; the prompt may have been fed just then."""
+        return self.stopping and self.owned and not self.model.closed
 
     def stop_feeding(self) -> None:
         """Ends a prefill that is running in another thread."""

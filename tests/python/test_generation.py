@@ -98,6 +98,16 @@ def test_a_model_closed_while_a_request_is_given_back(model):
     assert generation._request.reservation.nbytes == 0
 
 
+def test_stopped_when_the_prompt_has_just_been_fed(model):
+    """What closes the state to end the feeding may come late: it ends the next chunk, without an error."""
+    generation = model.generate([1, 2, 3] * 8, GREEDY, max_tokens=40)
+    next(generation)
+    generation._request.stopping = generation._request.feeding = True
+    generation._request.stop_feeding()
+    assert next(generation, None) is None
+    assert model.open_states() == [] and generation._request.reservation.nbytes == 0
+
+
 def test_closing_stops_a_prompt_between_windows(default_model):
     with pantheon.load(default_model) as model:
         generation = model.generate([100] * 4000, GREEDY, max_tokens=8)
