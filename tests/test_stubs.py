@@ -18,7 +18,7 @@ UNDECLARED = re.compile(r"\S+\.(__pyx_capi__|__test__|__(reduce|setstate)_cython
                         r"|[A-Za-z]+Handle|TensorBytes) is not present in stub")
 ALLOWED = [
     r".*\.__init__",                        # written as __cinit__, whose parameters nothing shows at run time
-    r"pantheon\._core\.sampling\.sampler\.logprobs",  # its overloads say that one of two optional arguments must be given
+    r"pantheon\._core\.sampling\.sampler\.logprobs",  # its overloads: one of two optional arguments must be given
 ]
 
 
