@@ -8,7 +8,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from pantheon._core.arch.ops cimport pn_run_sizes
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error, pn_set_no_memory
+from pantheon._core.base.report cimport pn_log, pn_set_error, pn_set_no_memory
 from pantheon._core.memory.admit cimport pn_admit_request
 from pantheon._core.memory.cost cimport pn_cost_die, pn_cost_kv, pn_cost_need
 from pantheon._core.memory.environment cimport environment_max_seq, environment_warn
@@ -23,31 +23,30 @@ from pantheon._core.memory.memwatch cimport (
     pn_reservation_release,
     pn_reservation_touched,
 )
-from pantheon._core.memory.state cimport (
-    PN_ADMIT_OK,
-    PN_MEM_CRITICAL,
-    pn_admit_code,
-    pn_cost,
-    pn_ladder_plan,
-    pn_mem_state,
-    pn_request,
-    pn_reservation,
-    pn_verdict,
-)
 from pantheon._core.registry cimport ops_of, ops_of_state
 from pantheon._core.types cimport (
     PN_ADMIT_CAPPED,
     PN_ADMIT_DENIED,
     PN_ADMIT_FIT,
+    PN_ADMIT_OK,
     PN_KV_DEFAULT,
     PN_KV_F16,
     PN_KV_Q4_0,
     PN_KV_Q8_0,
+    PN_LOG_WARNING,
+    PN_MEM_CRITICAL,
     PN_MODEL_MAX_DIES,
+    pn_admit_code,
     pn_admit_status,
+    pn_cost,
     pn_forward_fn,
     pn_kv_type,
+    pn_ladder_plan,
+    pn_mem_state,
     pn_model,
+    pn_request,
+    pn_reservation,
+    pn_verdict,
 )
 
 cdef pn_forward_fn cuda_forward = NULL

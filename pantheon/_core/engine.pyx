@@ -24,7 +24,6 @@ from pantheon._core.load.source cimport Source, source_gguf, source_safetensors
 from pantheon._core.memory.environment cimport environment_warn
 from pantheon._core.memory.ladder cimport pn_ladder_have
 from pantheon._core.memory.memwatch cimport pn_memwatch_fresh, pn_memwatch_running
-from pantheon._core.memory.state cimport pn_mem_state
 from pantheon._core.registry cimport ops_named, ops_numbered, ops_of, ops_of_gguf, ops_of_state, ops_without_config
 from pantheon._core.types cimport (
     PN_ABI_VERSION,
@@ -38,6 +37,7 @@ from pantheon._core.types cimport (
     pn_forward_fn,
     pn_kv_type,
     pn_load_opts,
+    pn_mem_state,
     pn_model,
     pn_state,
     tm_tensor,

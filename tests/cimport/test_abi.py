@@ -37,8 +37,8 @@ def test_this_version_is_taken(tmp_path):
     ("types.pxd", r"PN_ABI_VERSION = \d+", "PN_ABI_VERSION = 99"),
     ("types.pxd", r"    int n_layer\n", ""),
     ("types.pxd", r"    int n_layer\n", "    int64_t n_layer\n    int64_t more\n"),
-    ("memory/state.pxd", r"    uint64_t host_rss .*\n", ""),
-    ("memory/state.pxd", r"    int n_checkpoints .*\n    int batch", "    uint64_t n_checkpoints\n    uint64_t batch"),
+    ("types.pxd", r"    uint64_t host_rss .*\n", ""),
+    ("types.pxd", r"    int n_checkpoints .*\n    int batch", "    uint64_t n_checkpoints\n    uint64_t batch"),
 ])
 def test_another_version_is_refused(tmp_path, header, pattern, replacement):
     include = other_version(tmp_path / "other", header, pattern, replacement)

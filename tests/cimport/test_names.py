@@ -7,24 +7,23 @@ from support.extensions import build, load
 import pantheon
 
 CORE = Path(pantheon.__file__).parent / "_core"
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def declared(header):
-    """Names that a header of structs declares: types and enumerators."""
-    text = (CORE / header).read_text()
+def types():
+    """Names of types.pxd: types and enumerators."""
+    text = (CORE / "types.pxd").read_text()
     return {*re.findall(r"^    (PN_\w+) = ", text, re.M),
             *re.findall(r"^c(?:type)?def (?:enum|struct) (\w+)", text, re.M),
             *re.findall(r"^    ctypedef struct (\w+)", text, re.M), *re.findall(r"^ctypedef .*\(\*(\w+)\)", text, re.M)}
 
 
 def functions():
-    """Names of engine.pxd: its own functions, and what it takes from the modules below."""
+    """Names of engine.pxd, where each function is declared under a line that says whether it needs the GIL."""
     text = (CORE / "engine.pxd").read_text()
-    names = set(re.findall(r"^cdef [\w ]+[ *](pn_\w+)\(", text, re.M))
-    for module, body in re.findall(r"^from pantheon\._core\.([\w.]+) cimport (\([^)]*\)|.*)", text, re.M):
-        if module not in ("types", "memory.state"):
-            names |= set(re.findall(r"\w+", body))
-    return names
+    sections = text.split("\n# ---- ")[2:]           # behind the imports and the version
+    assert all(re.match(r".* ----\n# (GIL|nogil)\b", section) for section in sections)
+    return set(re.findall(r"^cdef [\w ]+[ *](pn_\w+)\(", text, re.M))
 
 
 def exported():
@@ -32,17 +31,22 @@ def exported():
 
 
 def test_all_of_the_headers_is_exported():
-    assert declared("types.pxd") | declared("memory/state.pxd") | functions() == exported()
+    assert types() | functions() == exported()
     assert {"PN_NO_TOKEN", "PN_KV_Q8_0", "pn_cost_of", "pn_cost_total", "pn_arch_name", "pn_memwatch_set_dies",
             "pn_log_fn", "pn_interrupt_fn", "PN_LOG_WARNING", "PN_CHAT_RWKV", "PN_ROPE_NEOX"} <= exported()
+
+
+def test_the_page_lists_what_is_exported():
+    listed = re.findall(r"`(\w+)`", (ROOT / "docs/cython.md").read_text().split("\n## All there is\n")[1])
+    assert set(listed) == exported()
+    assert [name for name in exported() if listed.count(name) > 1] == []
 
 
 def test_every_name_compiles(tmp_path):
     """Functions and enumerators by their values, types by their sizes; opaque ones by a pointer's."""
     names = sorted(exported())
     values = [name for name in names if name.startswith("PN_")]
-    types = ("pn_die_source", "pn_interrupt", "pn_interrupt_fn", "pn_log_fn")
-    called = [name for name in names if name in functions() and name not in (*values, *types)]
+    called = [name for name in names if name in functions()]
     opaque = ("pn_arena", "fw_pool", "ft_tokenizer", "pn_reservation")
     sizes = [f"sizeof({name} *)" if name in opaque else f"sizeof({name})" for name in names
              if name not in values + called]

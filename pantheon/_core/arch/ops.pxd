@@ -5,8 +5,16 @@ from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.safetensors cimport safetensors_file
 from pantheon._core.load.config cimport pn_gguf_rules
 from pantheon._core.load.source cimport Source
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport pn_arch, pn_chat_style, pn_forward_fn, pn_kv_type, pn_model, pn_state, tm_tensor
+from pantheon._core.types cimport (
+    pn_arch,
+    pn_chat_style,
+    pn_cost,
+    pn_forward_fn,
+    pn_kv_type,
+    pn_model,
+    pn_state,
+    tm_tensor,
+)
 
 cdef struct pn_arch_weights:             # first member of every architecture's weight struct
     gguf_file *gguf                      # owned: the mapping that the weights are views into; NULL for safetensors

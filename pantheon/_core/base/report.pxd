@@ -2,23 +2,20 @@
 #
 # pn_set_error and the others below it take a format and its values as printf does, and the compiler checks them
 # against each other. They are inline, so that an extension module without errors has none of it.
-ctypedef void (*pn_log_fn)(int level, const char *text) noexcept nogil
-ctypedef bint (*pn_interrupt_fn)(void *arg) noexcept nogil
-
-cdef struct pn_interrupt:                # who is asked whether a call is to stop
-    pn_interrupt_fn stop                 # true: the call stops at once with an error
-    void *arg                            # handed to stop, the caller's own
+from pantheon._core.types cimport (
+    PN_LOG_DEBUG,
+    PN_LOG_ERROR,
+    PN_LOG_INFO,
+    PN_LOG_WARNING,
+    pn_interrupt,
+    pn_interrupt_fn,
+    pn_log_fn,
+)
 
 ctypedef enum pn_error_kind:             # what Python raises for a failed call
     PN_ERROR_RUN = 0                     # RuntimeError
     PN_ERROR_MEMORY = 1                  # MemoryError
     PN_ERROR_FILE = 2                    # ValueError
-
-cdef enum:                               # the numbers of Python's logging
-    PN_LOG_DEBUG = 10
-    PN_LOG_INFO = 20
-    PN_LOG_WARNING = 30
-    PN_LOG_ERROR = 40
 
 cdef extern from * nogil:
     """
@@ -36,20 +33,18 @@ cdef extern from * nogil:
     void va_start(va_list values, const void *last)
     void va_end(va_list values)
 
-# nogil. Text of this thread's last failed call, never NULL; valid until the thread's next failure.
+# Of the C API: engine.pxd explains them.
 cdef const char *pn_last_error() noexcept nogil
+cdef void pn_set_log(pn_log_fn callback) noexcept nogil
+cdef const pn_interrupt *pn_set_interrupt(const pn_interrupt *now) noexcept nogil
+
 cdef pn_error_kind pn_last_error_kind() noexcept nogil
 # nogil. What the functions below do with their values. path: the file at fault, which the text begins with, or NULL.
 # The text is cut at 511 bytes.
 cdef void pn_report_error(pn_error_kind kind, const char *path, const char *format, va_list values) noexcept nogil
 cdef void pn_report_line(int level, const char *format, va_list values) noexcept nogil
 
-# nogil. Receives every log line, possibly from several threads at once; NULL: nothing is printed or kept. No lock of
-# the engine is held then but, during a run, the thread pool's.
-cdef void pn_set_log(pn_log_fn callback) noexcept nogil
-# nogil. From now on long calls of this thread ask `now` between layers, NULL: nobody. It is borrowed until the next
-# pn_set_interrupt; returns what was set before, so that calls can nest.
-cdef const pn_interrupt *pn_set_interrupt(const pn_interrupt *now) noexcept nogil
+# nogil. Whether the call of this thread is to stop.
 cdef bint pn_interrupted() noexcept nogil
 
 

@@ -3,8 +3,7 @@
 from libc.stdint cimport uint8_t
 
 from pantheon._core.kernels.table cimport pn_kv_ops
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport pn_config, pn_kv_type
+from pantheon._core.types cimport pn_config, pn_cost, pn_kv_type
 
 cdef struct pn_llama_kv_cache:
     const pn_kv_ops *ops

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from pantheon._core.base.pages cimport pn_pages_free, pn_pages_new
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log
+from pantheon._core.base.report cimport pn_log
 from pantheon._core.kernels.table cimport (
     PN_KVK_F16,
     PN_KVK_F32,
@@ -13,8 +13,17 @@ from pantheon._core.kernels.table cimport (
     pn_kernels_active,
     pn_kv_ops,
 )
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_F16, PN_KV_F32, PN_KV_Q4_0, PN_KV_Q8_0, pn_config, pn_kv_type
+from pantheon._core.types cimport (
+    PN_KV_DEFAULT,
+    PN_KV_F16,
+    PN_KV_F32,
+    PN_KV_Q4_0,
+    PN_KV_Q8_0,
+    PN_LOG_WARNING,
+    pn_config,
+    pn_cost,
+    pn_kv_type,
+)
 
 
 cdef pn_kv_type kvcache_type(const pn_config *c, pn_kv_type type) noexcept nogil:

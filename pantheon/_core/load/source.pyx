@@ -6,14 +6,14 @@ import re
 
 from libc.stdint cimport int64_t
 
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log
+from pantheon._core.base.report cimport pn_log
 from pantheon._core.files.ggml_types cimport ggml_type, ggml_type_info
 from pantheon._core.files.gguf cimport gguf_tensor
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.name_index cimport name_bytes, name_shown, name_text
 from pantheon._core.files.safetensors cimport safetensors_file, safetensors_tensor
 from pantheon._core.load.config_hf cimport HfConfig, hf_optional, hf_ternary_rule, hf_tied
-from pantheon._core.types cimport tm_tensor
+from pantheon._core.types cimport PN_LOG_WARNING, tm_tensor
 
 from pantheon._core.files.safetensors import DTYPE_NAMES
 from pantheon._core.load.facts import OPTIONAL

@@ -5,15 +5,15 @@ from libc.string cimport memset
 from pantheon._core.base.report cimport pn_set_error
 from pantheon._core.memory.cost cimport pn_cost_fit, pn_cost_need
 from pantheon._core.memory.ladder cimport pn_ladder_have
-from pantheon._core.memory.state cimport (
+from pantheon._core.types cimport (
     PN_ADMIT_CAP,
     PN_ADMIT_OK,
     PN_ADMIT_REJECT,
+    PN_MODEL_MAX_DIES,
     pn_admit_code,
     pn_cost,
     pn_mem_state,
 )
-from pantheon._core.types cimport PN_MODEL_MAX_DIES
 
 
 cdef pn_admit_code pn_admit_request(const pn_mem_state *st, const pn_cost *cost, int n_tokens, int max_window,

@@ -3,8 +3,7 @@ from libc.math cimport floor
 from libc.stdint cimport int64_t, uint64_t
 
 from pantheon._core.base.report cimport pn_set_error
-from pantheon._core.memory.state cimport PN_COST_AREAS, pn_cost
-from pantheon._core.types cimport PN_MODEL_MAX_DIES
+from pantheon._core.types cimport PN_COST_AREAS, PN_MODEL_MAX_DIES, pn_cost
 
 
 cdef uint64_t allocated(const pn_cost *c, int n) noexcept nogil:

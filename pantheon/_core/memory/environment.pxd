@@ -1,7 +1,7 @@
 # What the environment says about memory. Nothing here takes a lock; only environment_warn logs.
 from libc.stdint cimport uint64_t
 
-# nogil. Whether Qwen3.5-MoE keeps its KV cache in q4_0: true unless QWEN35_KV_Q4=0.
+# Of the C API: engine.pxd explains it.
 cdef bint pn_admit_kv_q4() noexcept nogil
 # nogil. QWEN35_MAX_SEQ, at most PN_QWEN35MOE_MAX_SEQ_CAP; 16384 when it is unset or no positive number.
 cdef int environment_max_seq() noexcept nogil

@@ -3,8 +3,8 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport getenv, strtol, strtoull
 from libc.string cimport strchr, strcmp, strlen, strspn
 
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error
-from pantheon._core.types cimport PN_QWEN35MOE_MAX_SEQ_CAP
+from pantheon._core.base.report cimport pn_log, pn_set_error
+from pantheon._core.types cimport PN_LOG_WARNING, PN_QWEN35MOE_MAX_SEQ_CAP
 
 cdef extern from *:
     """

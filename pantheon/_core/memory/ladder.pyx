@@ -14,7 +14,9 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from pantheon._core.base.report cimport pn_set_error
-from pantheon._core.memory.state cimport (
+from pantheon._core.types cimport (
+    PN_KV_DEFAULT,
+    PN_KV_Q8_0,
     PN_MEM_CRITICAL,
     PN_MEM_OK,
     PN_MEM_TIGHT,
@@ -23,7 +25,6 @@ from pantheon._core.memory.state cimport (
     pn_mem_level,
     pn_mem_state,
 )
-from pantheon._core.types cimport PN_KV_DEFAULT, PN_KV_Q8_0
 
 LEVELS = ("OK", "WATCH", "TIGHT", "CRITICAL")
 DEFAULTS = {"watch": 0.20, "tight": 0.12, "critical": 0.06, "leave": 0.02, "keep": 0.02,

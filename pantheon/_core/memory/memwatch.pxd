@@ -5,31 +5,20 @@
 # last bytes. No log line may be written in between.
 from libc.stdint cimport uint64_t
 
-from pantheon._core.memory.state cimport pn_mem_state, pn_reservation
-from pantheon._core.types cimport PN_MODEL_MAX_DIES
+from pantheon._core.types cimport PN_MODEL_MAX_DIES, pn_die_source, pn_mem_state, pn_reservation
 
-# Fills total and free of up to PN_MODEL_MAX_DIES dies; returns how many there are. Called from the sampler's thread and
-# from whoever decides, without a lock, maybe by several at once.
-ctypedef int (*pn_die_source)(uint64_t *total, uint64_t *free) noexcept nogil
-
-# nogil. Starts sampling every interval_ms (1..60000), or changes the interval. PANTHEON_MEMORY_LIMIT counts from then
-# on, unless a limit was set by a call. 0, or -1 with pn_last_error(): the interval or that variable is out of range; or
-# the system gives no thread, in which case memwatch is running all the same and whoever decides samples.
+# Of the C API: engine.pxd explains them.
 cdef int pn_memwatch_start(int interval_ms) noexcept nogil
-# nogil. What this process may take, in bytes that are not backed by files, at most 2^62; 0: no limit of its own, and
-# the next start looks at PANTHEON_MEMORY_LIMIT again. Samples at once. 0, or -1 with pn_last_error().
-cdef int pn_memwatch_set_limit(uint64_t bytes) noexcept nogil
-# nogil. Ends sampling; pn_admit then answers FIT, unchecked. May be called again.
 cdef void pn_memwatch_stop() noexcept nogil
 cdef bint pn_memwatch_running() noexcept nogil
-# nogil. Copies the newest record, however old; all zero before the first sample.
 cdef void pn_memwatch_read(pn_mem_state *st) noexcept nogil
+cdef int pn_memwatch_set_limit(uint64_t bytes) noexcept nogil
+cdef void pn_memwatch_set_dies(pn_die_source source) noexcept nogil
+
 # nogil. Copies the record, after a new sample when it is older than 4 intervals.
 cdef void pn_memwatch_fresh(pn_mem_state *st) noexcept nogil
 # nogil. Samples now.
 cdef void pn_memwatch_sample() noexcept nogil
-# nogil. Where the numbers of the GPU dies come from; NULL: there are none.
-cdef void pn_memwatch_set_dies(pn_die_source source) noexcept nogil
 # nogil. What touching one byte of fresh memory takes: a page, or a huge one.
 cdef uint64_t pn_memwatch_page_bytes() noexcept nogil
 

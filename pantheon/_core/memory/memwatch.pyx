@@ -27,8 +27,7 @@ from pantheon._core.memory.host cimport (
     pn_trim,
 )
 from pantheon._core.memory.ladder cimport pn_ladder_have, pn_ladder_level_of, pn_ladder_plan_from_state
-from pantheon._core.memory.state cimport pn_ladder_plan, pn_mem_level, pn_mem_state, pn_reservation
-from pantheon._core.types cimport PN_MODEL_MAX_DIES
+from pantheon._core.types cimport PN_MODEL_MAX_DIES, pn_ladder_plan, pn_mem_level, pn_mem_state, pn_reservation
 
 from pantheon._core.memory.ladder import LEVELS
 

@@ -18,11 +18,18 @@ from pantheon._core.engine cimport (
 )
 from pantheon._core.memory.cost cimport pn_cost_kv
 from pantheon._core.memory.memwatch cimport pn_reservation_bytes
-from pantheon._core.memory.state cimport pn_cost, pn_request, pn_reservation, pn_verdict
 from pantheon._core.python.handles cimport ModelHandle, StateHandle
 from pantheon._core.python.model cimport ModelBase
 from pantheon._core.python.state cimport State, kv_number
-from pantheon._core.types cimport PN_ADMIT_DENIED, PN_KV_DEFAULT, pn_kv_type
+from pantheon._core.types cimport (
+    PN_ADMIT_DENIED,
+    PN_KV_DEFAULT,
+    pn_cost,
+    pn_kv_type,
+    pn_request,
+    pn_reservation,
+    pn_verdict,
+)
 
 from pantheon._core.memory.ladder import LEVELS
 from pantheon._core.python.state import KV_TYPES

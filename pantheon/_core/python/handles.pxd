@@ -1,8 +1,7 @@
 # Who owns a model and a state of the C API on behalf of Python objects. A call keeps a reference to the handles that it
 # uses: close() takes the objects' references away at once, and the memory goes with the last call.
-from pantheon._core.base.report cimport pn_interrupt
 from pantheon._core.base.turn cimport Turn, TurnLock
-from pantheon._core.types cimport pn_model, pn_state
+from pantheon._core.types cimport pn_interrupt, pn_model, pn_state
 
 cdef class ModelHandle:                  # freed when the last of model, states and tensor views is gone
     cdef pn_model *model                 # owned

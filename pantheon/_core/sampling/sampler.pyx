@@ -22,7 +22,7 @@ from pantheon._core.sampling.scratch cimport (
     pn_scratch, pn_scratch_get, pn_scratch_total,
 )
 from pantheon._core.sampling.truncate cimport pn_cut_min_p, pn_cut_top_p, pn_cut_typical, pn_cut_xtc, pn_min_p_floor
-from pantheon._core.types cimport pn_sampling_params
+from pantheon._core.types cimport PN_NO_TOKEN, pn_sampling_params
 
 import operator
 

@@ -47,7 +47,6 @@ from pantheon._core.layers.rope cimport rope_free
 from pantheon._core.load.config cimport config_from_gguf, config_validate, gguf_keys
 from pantheon._core.load.config_hf cimport config_from_hf, hf_windows
 from pantheon._core.load.source cimport Source, source_check_extra
-from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_ARCH_BITNET,
     PN_ARCH_BITNET_25,
@@ -58,6 +57,7 @@ from pantheon._core.types cimport (
     PN_ROPE_SCALING_LONGROPE,
     pn_arch,
     pn_config,
+    pn_cost,
     pn_kv_type,
     pn_model,
     pn_rope_kind,

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from pantheon._core.arch.qwen35.structs cimport pn_qwen35moe_layer, pn_qwen35moe_model, pn_qwen35moe_mtp
-from pantheon._core.base.report cimport PN_LOG_INFO, pn_log
+from pantheon._core.base.report cimport pn_log
 from pantheon._core.layers.deltanet cimport DELTANET_MAX_TAPS, deltanet_channels, deltanet_values, pn_deltanet_dims
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix
@@ -22,7 +22,7 @@ from pantheon._core.load.config_hf cimport HfConfig, config_from_hf, hf_rope
 from pantheon._core.load.moe_load cimport moe_load
 from pantheon._core.load.source cimport Source, source_name
 from pantheon._core.load.tensors cimport matrix_load, table_load, vector_load
-from pantheon._core.types cimport PN_ROPE_NEOX, pn_config
+from pantheon._core.types cimport PN_LOG_INFO, PN_ROPE_NEOX, pn_config
 
 from pantheon._core.arch.qwen35.hf import SECTIONS
 

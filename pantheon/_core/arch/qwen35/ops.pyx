@@ -47,11 +47,11 @@ from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
 from pantheon._core.load.source cimport Source, source_check_extra, source_gguf
-from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_MODEL_MAX_DIES,
     pn_arch,
     pn_config,
+    pn_cost,
     pn_kv_type,
     pn_model,
     pn_state,

@@ -1,7 +1,6 @@
 # Sequence state of Qwen3.5: KV of the attention layers, convolution and recurrent state of the others.
 from pantheon._core.arch.qwen35.structs cimport pn_qwen35moe_model
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport pn_kv_type, pn_model, pn_state
+from pantheon._core.types cimport pn_cost, pn_kv_type, pn_model, pn_state
 
 # nogil. What a state takes: KV areas, max_ctx and state_bytes of *cost; type may be PN_KV_DEFAULT.
 cdef void qwen35moe_state_cost(const pn_model *model, pn_kv_type type, pn_cost *cost) noexcept nogil

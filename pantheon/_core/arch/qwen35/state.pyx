@@ -4,16 +4,17 @@ from libc.string cimport memcpy, memset
 
 from pantheon._core.arch.qwen35.structs cimport pn_qwen35moe_model, pn_qwen35moe_state
 from pantheon._core.arch.run cimport logits_view
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log, pn_set_error
+from pantheon._core.base.report cimport pn_log, pn_set_error
 from pantheon._core.layers.deltanet cimport deltanet_conv_size, deltanet_s_size
 from pantheon._core.layers.kvcache cimport kvcache_cost, kvcache_free, kvcache_new, kvcache_reset
 from pantheon._core.memory.environment cimport environment_max_seq, pn_admit_kv_q4
-from pantheon._core.memory.state cimport pn_cost
 from pantheon._core.types cimport (
     PN_ARCH_QWEN35MOE,
     PN_KV_DEFAULT,
     PN_KV_Q4_0,
+    PN_LOG_WARNING,
     pn_config,
+    pn_cost,
     pn_kv_type,
     pn_model,
     pn_state,

@@ -35,7 +35,7 @@ from pantheon._core.arch.rwkv.structs cimport (
 )
 from pantheon._core.arch.rwkv.tensors cimport rwkv_lora, rwkv_matrix, rwkv_shape, rwkv_vector
 from pantheon._core.base.pages cimport pn_pages_free
-from pantheon._core.base.report cimport PN_LOG_WARNING, pn_log
+from pantheon._core.base.report cimport pn_log
 from pantheon._core.files.name_index cimport name_shown
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
 from pantheon._core.layers.linear cimport group_add, pn_group
@@ -43,7 +43,7 @@ from pantheon._core.layers.matrix cimport owned_calloc, owned_free, pn_matrix
 from pantheon._core.load.config cimport config_validate
 from pantheon._core.load.limits cimport PN_MAX_LAYERS
 from pantheon._core.load.source cimport Source, source_check_extra, source_names, source_tensor
-from pantheon._core.types cimport PN_ROPE_NONE, PN_ROPE_SCALING_NONE, pn_config, pn_model
+from pantheon._core.types cimport PN_LOG_WARNING, PN_ROPE_NONE, PN_ROPE_SCALING_NONE, pn_config, pn_model
 
 from pantheon.regular_file import open_regular
 

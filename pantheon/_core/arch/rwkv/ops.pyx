@@ -69,8 +69,7 @@ from pantheon._core.layers.linear cimport (
     team_tokens,
 )
 from pantheon._core.load.source cimport Source
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport PN_ARCH_RWKVX, PN_CHAT_RWKV, pn_kv_type, pn_model, pn_state, tm_tensor
+from pantheon._core.types cimport PN_ARCH_RWKVX, PN_CHAT_RWKV, pn_cost, pn_kv_type, pn_model, pn_state, tm_tensor
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 # One sequence of an RWKV-X model: token shifts, heads' states, remembered keys and values.
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport pn_kv_type, pn_model, pn_state
+from pantheon._core.types cimport pn_cost, pn_kv_type, pn_model, pn_state
 
 # The rows of pn_arch_ops (ops.pxd says what each does).
 cdef int rx_state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1

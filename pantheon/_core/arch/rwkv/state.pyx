@@ -16,8 +16,7 @@ from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.base.report cimport pn_last_error, pn_set_error
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.layers.kvcache cimport kvcache_cost, kvcache_free, kvcache_k, kvcache_new, kvcache_reset, kvcache_v
-from pantheon._core.memory.state cimport pn_cost
-from pantheon._core.types cimport PN_KV_F16, pn_config, pn_kv_type, pn_model, pn_state
+from pantheon._core.types cimport PN_KV_F16, pn_config, pn_cost, pn_kv_type, pn_model, pn_state
 
 cdef inline int keep_count(const pn_rwkvx_model *w, int n) noexcept nogil:
     return min(n, w.keep_tokens) if w.keep_tokens > 0 else max(1, <int>floor(n * w.keep_ratio))
