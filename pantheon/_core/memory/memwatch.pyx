@@ -38,22 +38,22 @@ cdef extern from "memory/seqlock.h" nogil:
     void pn_seqlock_write(pn_seqlock *s, const uint64_t *words, size_t n)
     uint64_t pn_seqlock_read(pn_seqlock *s, uint64_t *words, size_t n)
 
-cdef extern from "memory/sampler.h" nogil:
-    ctypedef void (*pn_sampler_tick)() noexcept nogil
-    ctypedef struct pn_sampler:
+cdef extern from "memory/timer.h" nogil:
+    ctypedef void (*pn_timer_tick)() noexcept nogil
+    ctypedef struct pn_timer:
         pass
     uint64_t pn_monotonic_ns()
-    void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick)
-    int pn_sampler_start(pn_sampler *s, unsigned interval_ms, int with_thread)
-    void pn_sampler_stop(pn_sampler *s, int halt_only)
-    void pn_sampler_ensure(pn_sampler *s)
-    int pn_sampler_running(pn_sampler *s)
-    unsigned pn_sampler_interval(pn_sampler *s)
-    void pn_sampler_lock(pn_sampler *s)
-    void pn_sampler_unlock(pn_sampler *s)
-    void pn_sampler_before_fork(pn_sampler *s)
-    void pn_sampler_after_fork(pn_sampler *s)
-    void pn_sampler_in_child(pn_sampler *s)
+    void pn_timer_init(pn_timer *s, pn_timer_tick tick)
+    int pn_timer_start(pn_timer *s, unsigned interval_ms, int with_thread)
+    void pn_timer_stop(pn_timer *s, int halt_only)
+    void pn_timer_ensure(pn_timer *s)
+    int pn_timer_running(pn_timer *s)
+    unsigned pn_timer_interval(pn_timer *s)
+    void pn_timer_lock(pn_timer *s)
+    void pn_timer_unlock(pn_timer *s)
+    void pn_timer_before_fork(pn_timer *s)
+    void pn_timer_after_fork(pn_timer *s)
+    void pn_timer_in_child(pn_timer *s)
 
 cdef extern from *:
     """
@@ -81,9 +81,9 @@ cdef struct die_memory:                  # one answer of a pn_die_source
     uint64_t total[PN_MODEL_MAX_DIES]
     uint64_t free[PN_MODEL_MAX_DIES]
 
-cdef pn_sampler sampler
+cdef pn_timer timer
 cdef pn_seqlock published
-# Under the sampler's lock:
+# Under the timer's lock:
 cdef pn_mem_state current                # the writer's own copy of what is published
 cdef reservation_body *reservations
 cdef uint64_t memory_limit               # the user's, of what is not backed by files; 0: none
@@ -145,16 +145,16 @@ cdef void sample_and_keep_lock() noexcept nogil:
     cdef die_memory dies
     cdef pn_die_source source
     memset(&dies, 0, sizeof(dies))
-    pn_sampler_lock(&sampler)
+    pn_timer_lock(&timer)
     source = die_source
     if not has_proc:
         count_touched()
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
     if source != NULL:
         dies.n = max(0, min(<int>PN_MODEL_MAX_DIES, source(dies.total, dies.free)))
     if not has_proc:
         host_ask_psutil(&m)
-    pn_sampler_lock(&sampler)
+    pn_timer_lock(&timer)
     if has_proc:
         count_touched()
         if pn_host_memory_read(proc_root, cgroup_root, &m) != 0:
@@ -165,7 +165,7 @@ cdef void sample_and_keep_lock() noexcept nogil:
 cdef bint stale() noexcept nogil:
     cdef pn_mem_state st
     pn_memwatch_read(&st)
-    return pn_monotonic_ns() - st.stamp_ns > <uint64_t>1000000 * STALE_INTERVALS * pn_sampler_interval(&sampler)
+    return pn_monotonic_ns() - st.stamp_ns > <uint64_t>1000000 * STALE_INTERVALS * pn_timer_interval(&timer)
 
 
 # ---- C API -----------------------------------------------------------------------------------------------------------
@@ -179,13 +179,13 @@ cdef int pn_memwatch_start(int interval_ms) noexcept nogil:
     if not pn_memwatch_running():
         if environment_memory_limit(&limit) != 0:
             return -1
-        pn_sampler_lock(&sampler)
+        pn_timer_lock(&timer)
         if not limit_was_set:
             memory_limit = limit
             current.stamp_ns = 0         # the next one who decides samples with it
             publish()
-        pn_sampler_unlock(&sampler)
-    if pn_sampler_start(&sampler, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT) != 0:
+        pn_timer_unlock(&timer)
+    if pn_timer_start(&timer, <unsigned>interval_ms, has_proc and PN_THREADS_BUILT) != 0:
         pn_set_error(b"the system gives no thread: memory is looked at when somebody decides")
         return -1
     return 0
@@ -196,20 +196,20 @@ cdef int pn_memwatch_set_limit(uint64_t bytes) noexcept nogil:
     if bytes > <uint64_t>1 << MOST_LIMIT_BITS:
         pn_set_error(b"the memory limit is not in 0..%lld bytes", <long long>1 << MOST_LIMIT_BITS)
         return -1
-    pn_sampler_lock(&sampler)
+    pn_timer_lock(&timer)
     memory_limit = bytes
     limit_was_set = bytes > 0
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
     pn_memwatch_sample()
     return 0
 
 
 cdef void pn_memwatch_stop() noexcept nogil:
-    pn_sampler_stop(&sampler, 0)
+    pn_timer_stop(&timer, 0)
 
 
 cdef bint pn_memwatch_running() noexcept nogil:
-    return pn_sampler_running(&sampler)
+    return pn_timer_running(&timer)
 
 
 cdef void pn_memwatch_read(pn_mem_state *st) noexcept nogil:
@@ -227,14 +227,14 @@ cdef void pn_memwatch_fresh(pn_mem_state *st) noexcept nogil:
 
 cdef void pn_memwatch_sample() noexcept nogil:
     sample_and_keep_lock()
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
 
 
 cdef void pn_memwatch_set_dies(pn_die_source source) noexcept nogil:
     global die_source
-    pn_sampler_lock(&sampler)
+    pn_timer_lock(&timer)
     die_source = source
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
 
 
 cdef uint64_t pn_memwatch_page_bytes() noexcept nogil:
@@ -242,16 +242,16 @@ cdef uint64_t pn_memwatch_page_bytes() noexcept nogil:
 
 
 cdef void pn_memwatch_decide_begin(pn_mem_state *st) noexcept nogil:
-    pn_sampler_ensure(&sampler)
+    pn_timer_ensure(&timer)
     if stale():
         sample_and_keep_lock()
     else:
-        pn_sampler_lock(&sampler)
+        pn_timer_lock(&timer)
     st[0] = current
 
 
 cdef void pn_memwatch_decide_end() noexcept nogil:
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
 
 
 cdef pn_reservation *pn_memwatch_promise(uint64_t host, const uint64_t *dies, int n_dies) noexcept nogil:
@@ -281,11 +281,11 @@ cdef void pn_reservation_touched(pn_reservation *r, uint64_t bytes) noexcept nog
     cdef reservation_body *body
     if r == NULL:
         return
-    pn_sampler_lock(&sampler)
+    pn_timer_lock(&timer)
     body = live(r)[0]
     if body != NULL:
         body.touched = max(body.touched, bytes)
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
 
 
 cdef uint64_t pn_reservation_bytes(const pn_reservation *r) noexcept nogil:
@@ -303,21 +303,21 @@ cdef void pn_reservation_release(pn_reservation *r) noexcept nogil:
         at[0] = at[0].next
         free(r)
         publish()
-    pn_sampler_unlock(&sampler)
+    pn_timer_unlock(&timer)
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------
 
 cdef void before_fork() noexcept nogil:
-    pn_sampler_before_fork(&sampler)
+    pn_timer_before_fork(&timer)
 
 
 cdef void after_fork() noexcept nogil:
-    pn_sampler_after_fork(&sampler)
+    pn_timer_after_fork(&timer)
 
 
 cdef void in_child() noexcept nogil:
-    pn_sampler_in_child(&sampler)
+    pn_timer_in_child(&timer)
     current.stamp_ns = 0                 # nobody has sampled this process yet: the next one who decides does
     publish()
 
@@ -339,13 +339,13 @@ def configure(proc="/proc", cgroup="/sys/fs/cgroup", limit=None):
     cdef uint64_t new_limit = limit or 0
     cdef bint proc_there = os.path.exists(os.path.join(proc, "meminfo"))
     with nogil:
-        pn_sampler_lock(&sampler)
+        pn_timer_lock(&timer)
         memory_limit = new_limit
         limit_was_set = new_limit > 0
         has_proc = proc_there
         strncpy(proc_root, p, PN_HOST_PATH)
         strncpy(cgroup_root, c, PN_HOST_PATH)
-        pn_sampler_unlock(&sampler)
+        pn_timer_unlock(&timer)
     sample()
 
 
@@ -370,7 +370,7 @@ def stop():
 def halt():
     """Ends the thread but not the sampling, as if the thread were stuck. For tests."""
     with nogil:
-        pn_sampler_stop(&sampler, 1)
+        pn_timer_stop(&timer, 1)
 
 
 def running():
@@ -448,7 +448,7 @@ def set_dies(dies):
 
 RECORD_WORDS = sizeof(pn_mem_state) // sizeof(uint64_t)      # that the seqlock copies; for tests
 assert RECORD_WORDS <= PN_SEQLOCK_WORDS
-pn_sampler_init(&sampler, pn_memwatch_sample)
+pn_timer_init(&timer, pn_memwatch_sample)
 pthread_atfork(before_fork, after_fork, in_child)
 page_bytes = pn_touch_bytes("/sys/kernel/mm/transparent_hugepage/enabled")
 host_root(proc_root, "/proc", "proc")

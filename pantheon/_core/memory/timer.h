@@ -3,11 +3,11 @@
  *
  * A fork takes both locks while it holds the GIL: who holds one must not wait for the GIL, so nothing logs under them.
  *
- * Threads do not survive a fork: the child finds the lock free, the record whole and no thread; pn_sampler_ensure starts
+ * Threads do not survive a fork: the child finds the lock free, the record whole and no thread; pn_timer_ensure starts
  * a new one there when somebody first needs it.
  */
-#ifndef PN_SAMPLER_H
-#define PN_SAMPLER_H
+#ifndef PN_TIMER_H
+#define PN_TIMER_H
 
 #include <pthread.h>
 #include <signal.h>
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-typedef void (*pn_sampler_tick)(void);
+typedef void (*pn_timer_tick)(void);
 
-typedef struct pn_sampler {
+typedef struct pn_timer {
     pthread_mutex_t lock;                    /* the tick's data */
     pthread_mutex_t life;                    /* one start or stop at a time; taken before lock */
     pthread_cond_t wake;
@@ -28,8 +28,8 @@ typedef struct pn_sampler {
     uint64_t turn;                           /* a thread ends when this is no longer what it was started with */
     _Atomic int running;                     /* started and not stopped; stays set in the child of a fork */
     _Atomic uint32_t interval_ms;
-    pn_sampler_tick tick;
-} pn_sampler;
+    pn_timer_tick tick;
+} pn_timer;
 
 static inline uint64_t pn_monotonic_ns(void) {
     struct timespec t;
@@ -37,7 +37,7 @@ static inline uint64_t pn_monotonic_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static inline void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick) {
+static inline void pn_timer_init(pn_timer *s, pn_timer_tick tick) {
     pthread_condattr_t attr;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->life, NULL);
@@ -53,7 +53,7 @@ static inline void pn_sampler_init(pn_sampler *s, pn_sampler_tick tick) {
 }
 
 /* Returns after ms, or earlier when woken; the lock is held before and after. */
-static inline void pn_sampler_nap(pn_sampler *s, uint32_t ms) {
+static inline void pn_timer_nap(pn_timer *s, uint32_t ms) {
     struct timespec t;
 #ifdef __APPLE__
     t.tv_sec = ms / 1000;
@@ -67,39 +67,39 @@ static inline void pn_sampler_nap(pn_sampler *s, uint32_t ms) {
 #endif
 }
 
-typedef struct pn_sampler_thread {
-    pn_sampler *sampler;
+typedef struct pn_timer_thread {
+    pn_timer *timer;
     uint64_t turn;
-} pn_sampler_thread;
+} pn_timer_thread;
 
-static void *pn_sampler_main(void *arg) {
-    pn_sampler_thread self = *(pn_sampler_thread *)arg;
-    pn_sampler *s = self.sampler;
+static void *pn_timer_main(void *arg) {
+    pn_timer_thread self = *(pn_timer_thread *)arg;
+    pn_timer *s = self.timer;
     free(arg);
     pthread_mutex_lock(&s->lock);
     while (s->turn == self.turn) {
         pthread_mutex_unlock(&s->lock);
         s->tick();
         pthread_mutex_lock(&s->lock);
-        if (s->turn == self.turn) pn_sampler_nap(s, atomic_load(&s->interval_ms));
+        if (s->turn == self.turn) pn_timer_nap(s, atomic_load(&s->interval_ms));
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
 /* Under `life`. The thread takes no signals (those are the program's) and needs a small stack. */
-static inline int pn_sampler_launch(pn_sampler *s) {
+static inline int pn_timer_launch(pn_timer *s) {
     pthread_attr_t attr;
     sigset_t all, before;
-    pn_sampler_thread *self = malloc(sizeof *self);
+    pn_timer_thread *self = malloc(sizeof *self);
     if (!self) return -1;
-    self->sampler = s;
+    self->timer = s;
     self->turn = s->turn;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 256 * 1024);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(&s->thread, &attr, pn_sampler_main, self);
+    int status = pthread_create(&s->thread, &attr, pn_timer_main, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     s->alive = status == 0;
@@ -107,14 +107,14 @@ static inline int pn_sampler_launch(pn_sampler *s) {
     return status;
 }
 
-/* with_thread 0: only marks the sampler as running. 0, or -1 when the system gives no thread; it runs then without. */
-static inline int pn_sampler_start(pn_sampler *s, uint32_t interval_ms, int with_thread) {
+/* with_thread 0: only marks the timer as running. 0, or -1 when the system gives no thread; it runs then without. */
+static inline int pn_timer_start(pn_timer *s, uint32_t interval_ms, int with_thread) {
     int status = 0;
     pthread_mutex_lock(&s->life);
     atomic_store(&s->interval_ms, interval_ms);
     atomic_store(&s->running, 1);
     if (with_thread && !s->alive) {
-        status = pn_sampler_launch(s);
+        status = pn_timer_launch(s);
     } else if (s->alive) {
         pthread_mutex_lock(&s->lock);
         pthread_cond_signal(&s->wake);       /* the new interval counts from now */
@@ -124,10 +124,10 @@ static inline int pn_sampler_start(pn_sampler *s, uint32_t interval_ms, int with
     return status == 0 ? 0 : -1;
 }
 
-/* Returns when the thread has ended, or another call has told it to and is waiting for that. halt_only: the sampler still
+/* Returns when the thread has ended, or another call has told it to and is waiting for that. halt_only: the timer still
  * counts as running, as if the thread had died. No lock is held while it ends: it may be waiting for who waits for the
  * lock. */
-static inline void pn_sampler_stop(pn_sampler *s, int halt_only) {
+static inline void pn_timer_stop(pn_timer *s, int halt_only) {
     pthread_t thread;
     int alive;
     pthread_mutex_lock(&s->life);
@@ -146,33 +146,33 @@ static inline void pn_sampler_stop(pn_sampler *s, int halt_only) {
 }
 
 /* Starts the thread anew in the child of a fork. */
-static inline void pn_sampler_ensure(pn_sampler *s) {
+static inline void pn_timer_ensure(pn_timer *s) {
     if (!atomic_load(&s->forked)) return;
     pthread_mutex_lock(&s->life);
-    if (atomic_load(&s->forked) && !s->alive && atomic_load(&s->running)) pn_sampler_launch(s);
+    if (atomic_load(&s->forked) && !s->alive && atomic_load(&s->running)) pn_timer_launch(s);
     atomic_store(&s->forked, 0);
     pthread_mutex_unlock(&s->life);
 }
 
-static inline int pn_sampler_running(pn_sampler *s) { return atomic_load(&s->running); }
-static inline uint32_t pn_sampler_interval(pn_sampler *s) { return atomic_load(&s->interval_ms); }
-static inline void pn_sampler_lock(pn_sampler *s) { pthread_mutex_lock(&s->lock); }
-static inline void pn_sampler_unlock(pn_sampler *s) { pthread_mutex_unlock(&s->lock); }
+static inline int pn_timer_running(pn_timer *s) { return atomic_load(&s->running); }
+static inline uint32_t pn_timer_interval(pn_timer *s) { return atomic_load(&s->interval_ms); }
+static inline void pn_timer_lock(pn_timer *s) { pthread_mutex_lock(&s->lock); }
+static inline void pn_timer_unlock(pn_timer *s) { pthread_mutex_unlock(&s->lock); }
 
 /* Around a fork nobody else may be inside the locks, or the child would wait for a thread that it does not have. */
-static inline void pn_sampler_before_fork(pn_sampler *s) {
+static inline void pn_timer_before_fork(pn_timer *s) {
     pthread_mutex_lock(&s->life);
     pthread_mutex_lock(&s->lock);
 }
 
-static inline void pn_sampler_after_fork(pn_sampler *s) {
+static inline void pn_timer_after_fork(pn_timer *s) {
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&s->life);
 }
 
-static inline void pn_sampler_in_child(pn_sampler *s) {
+static inline void pn_timer_in_child(pn_timer *s) {
     int had_thread = s->alive;
-    pn_sampler_init(s, s->tick);
+    pn_timer_init(s, s->tick);
     atomic_store(&s->forked, had_thread);
 }
 
