@@ -5,18 +5,10 @@ from libc.string cimport memset
 
 from pantheon._core.base.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.base.report cimport pn_log
-from pantheon._core.kernels.table cimport (
-    PN_KVK_F16,
-    PN_KVK_F32,
-    PN_KVK_Q4_0,
-    PN_KVK_Q8_0,
-    pn_kernels_active,
-    pn_kv_ops,
-)
+from pantheon._core.kernels.table cimport pn_kernels_active, pn_kv_ops
 from pantheon._core.types cimport (
     PN_KV_DEFAULT,
     PN_KV_F16,
-    PN_KV_F32,
     PN_KV_Q4_0,
     PN_KV_Q8_0,
     PN_LOG_WARNING,
@@ -32,14 +24,9 @@ cdef pn_kv_type kvcache_type(const pn_config *c, pn_kv_type type) noexcept nogil
     return type
 
 
-cdef const pn_kv_ops *ops_of(pn_kv_type type) noexcept nogil:
-    if type == PN_KV_F32:
-        return &pn_kernels_active().kv[<int>PN_KVK_F32]
-    if type == PN_KV_Q8_0:
-        return &pn_kernels_active().kv[<int>PN_KVK_Q8_0]
-    if type == PN_KV_Q4_0:
-        return &pn_kernels_active().kv[<int>PN_KVK_Q4_0]
-    return &pn_kernels_active().kv[<int>PN_KVK_F16]
+cdef inline const pn_kv_ops *ops_of(pn_kv_type type) noexcept nogil:
+    """Of a type that is not the default: the kernels count the others in the same order."""
+    return &pn_kernels_active().kv[<int>type - <int>PN_KV_F16]
 
 
 cdef inline size_t aligned(size_t n) noexcept nogil:

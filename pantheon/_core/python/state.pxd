@@ -16,3 +16,5 @@ cdef class State:
 
 # A KV type by its name, None: PN_KV_DEFAULT; ValueError for any other.
 cdef pn_kv_type kv_number(object kv_type) except? PN_KV_DEFAULT
+# The name of a KV type; None for PN_KV_DEFAULT, which is where there is no cache.
+cdef object kv_name(pn_kv_type kv_type)

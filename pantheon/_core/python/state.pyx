@@ -29,6 +29,7 @@ from pantheon._core.base.weak import WeakRegistry
 from pantheon._core.base.errors import ContextFullError
 
 KV_TYPES = {"f16": PN_KV_F16, "f32": PN_KV_F32, "q8_0": PN_KV_Q8_0, "q4_0": PN_KV_Q4_0}
+KV_NAMES = {value: name for name, value in KV_TYPES.items()}
 
 
 cdef pn_kv_type kv_number(object kv_type) except? PN_KV_DEFAULT:
@@ -37,6 +38,10 @@ cdef pn_kv_type kv_number(object kv_type) except? PN_KV_DEFAULT:
     if not isinstance(kv_type, str) or kv_type not in KV_TYPES:
         raise ValueError(f"kv_type is {kv_type!r}, not one of {', '.join(KV_TYPES)}")
     return KV_TYPES[kv_type]
+
+
+cdef object kv_name(pn_kv_type kv_type):
+    return KV_NAMES.get(<int>kv_type)
 
 
 @cython.final
@@ -173,8 +178,7 @@ cdef class State:
     def kv_type(self):
         """Type of the KV cache in use."""
         cdef StateHandle s = self.open()
-        cdef int used = pn_state_kv_type(s.state)
-        return next(name for name, value in KV_TYPES.items() if value == used)
+        return kv_name(pn_state_kv_type(s.state))
 
     @property
     def nbytes(self):
