@@ -28,23 +28,23 @@ Reclaim = Callable[[int], int]               # frees about so many bytes of what
 class Reservation(Single):
     """What model.reserve holds until release, or the end of the with block."""
 
-    def __init__(self, verdict: Verdict, hold: core.Hold) -> None:
+    def __init__(self, verdict: Verdict, decision: core.Decision) -> None:
         self.verdict = verdict
-        self._hold = hold
+        self._decision = decision
 
     @property
     def nbytes(self) -> int:
         """Bytes that are promised; 0 after release, and when nothing was checked."""
-        return self._hold.nbytes
+        return self._decision.nbytes
 
     def progress(self, pos: int, checkpoints: int = 0) -> None:
         """The sequence holds pos tokens and as many checkpoints now: what they took is used, no longer promised."""
-        self._hold.progress(pos, checkpoints)
+        self._decision.progress(pos, checkpoints)
 
     def release(self) -> None:
         """Gives the promise back; call it when the sequence's memory is freed. May be called again."""
         try:
-            self._hold.release()
+            self._decision.release()
         finally:
             while _waiting:
                 with suppress(IndexError):           # another thread's
@@ -124,7 +124,7 @@ def start_memwatch() -> None:
 def cost(model: ModelBase, n_ctx: int | None = None, kv_type: str | None = None, window: int | None = None,
          batch: int = 1, all_logits: bool = False) -> Cost:
     """See Model.cost."""
-    return Cost(**core.cost(model, n_ctx, kv_type, window, batch, all_logits))
+    return core.cost(model, n_ctx, kv_type, window, batch, all_logits)
 
 
 def ask(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *, kv_type: str | None = None,
@@ -132,8 +132,7 @@ def ask(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None 
         all_logits: bool = False, quiet: bool = False) -> Verdict:
     """See Model.admit. quiet: without a log line."""
     request = _Request.of(n_prompt, max_tokens, n_ctx, kv_type, window, state, checkpoints, batch, all_logits)
-    fields, _ = core.decide(model, *request, reclaimable=reclaimable_bytes(), quiet=quiet)
-    return _verdict(fields, request, [])
+    return core.decide(model, *request, reclaimable=reclaimable_bytes(), quiet=quiet).verdict()
 
 
 def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | None = None, *,
@@ -146,10 +145,10 @@ def reserve(model: ModelBase, n_prompt: int, max_tokens: int = 0, n_ctx: int | N
         raise ValueError(f"timeout is {timeout}, not a number of seconds from 0 on")
     until = time.monotonic() + timeout
     while True:
-        fields, hold, steps = _hold(model, request)
-        verdict = _verdict(fields, request, steps)
-        if hold is not None:
-            return Reservation(verdict, hold)
+        decision, steps = _decide(model, request)
+        verdict = decision.verdict(steps)
+        if decision.granted:
+            return Reservation(verdict, decision)
         left = until - time.monotonic()
         if left <= 0:
             raise AdmissionError(_refusal(model, verdict, request), verdict)
@@ -172,43 +171,20 @@ def _wait_for_release(seconds: float) -> None:
             _waiting.remove(lock)
 
 
-def _hold(model: ModelBase, request: _Request) -> tuple[dict[str, Any], core.Hold | None, list[str]]:
+def _decide(model: ModelBase, request: _Request) -> tuple[core.Decision, list[str]]:
     """Decides, and where the ladder or a lack of room asks for it, frees what is idle and decides again."""
     steps = []
-    fields, hold = core.decide(model, *request, hold=True)
-    for rung, key in ((1, "evict_bytes"), (4, "unload_bytes")):
-        short = fields["status"] != "FIT" and fields["need_bytes"] > fields["have_bytes"]
-        wanted = max(fields[key], fields["need_bytes"] - fields["have_bytes"] if short else 0)
+    decision = core.decide(model, *request, hold=True)
+    for rung in (1, 4):
+        wanted = decision.wanted(rung)
         freed = _reclaim(rung, wanted) if wanted else 0
         if freed:
-            steps.append(f"rung {rung}: {fields['level']}, {_RECLAIMED[rung]}, {freed} bytes")
-        if freed or (short and rung == 1):
+            steps.append(f"rung {rung}: {decision.level}, {_RECLAIMED[rung]}, {freed} bytes")
+        if freed or (decision.short and rung == 1):
             memwatch.trim()
-            if hold is not None:
-                hold.release()
-            fields, hold = core.decide(model, *request, hold=True, quiet=True)
-    return fields, hold, steps
-
-
-def _verdict(fields: dict[str, Any], request: _Request, steps: list[str]) -> Verdict:
-    level, status = fields["level"], fields["status"]
-    if fields["kv_lowered"]:
-        steps = [*steps, f"rung 2: {level}, KV cache {fields['kv_type']} instead of f16"]
-    if fields["prefill_window"] < fields["window_asked"]:
-        steps = [*steps, f"rung 3: {level}, prefill window {fields['window_asked']} -> {fields['prefill_window']}"]
-    reason = "" if fields["checked"] else "not checked: memwatch is off or knows nothing"
-    if status != "FIT":
-        by_memory = fields["need_bytes"] > fields["have_bytes"]
-        tokens = f"{fields['fit_tokens']} of {fields['n_tokens']} tokens fit"
-        reason = (f"memory: {tokens}, {fields['need_bytes']} bytes are needed and {fields['have_bytes']} can be had"
-                  if by_memory else f"context: {tokens}")
-        if by_memory and status == "CAPPED":
-            fits = fields["fit_tokens"] - request.n_prompt
-            steps = [*steps, f"rung 5: {level}, max_tokens {request.max_tokens} -> {fits}"]
-        elif by_memory and status == "DENIED":
-            steps = [*steps, f"rung 6: {level}, denied"]
-    return Verdict(status, fields["n_tokens"], fields["fit_tokens"], fields["need_bytes"], fields["have_bytes"],
-                   fields["kv_type"], fields["prefill_window"], tuple(steps), reason)
+            decision.release()
+            decision = core.decide(model, *request, hold=True, quiet=True)
+    return decision, steps
 
 
 def _refusal(model: ModelBase, verdict: Verdict, request: _Request) -> str:
@@ -220,10 +196,10 @@ def _refusal(model: ModelBase, verdict: Verdict, request: _Request) -> str:
     if verdict.kv_type in ("f16", "f32"):
         # In place of a state that is there already, a new one for all of its tokens.
         held, room = (0, request.n_ctx) if state is None else (state.pos, min(state.n_ctx, model.n_ctx_train))
-        fields, _ = core.decide(model, held + n_prompt, request.max_tokens, room, "q8_0", quiet=True,
-                                reclaimable=0 if state is None or held == 0 else core.touched_bytes(state))
-        if fields["kv_type"] == "q8_0" and fields["fit_tokens"] > held + verdict.fit_tokens:
-            hints.append(f"with a q8_0 cache {fields['fit_tokens']} tokens fit")
+        smaller = core.decide(model, held + n_prompt, request.max_tokens, room, "q8_0", quiet=True,
+                              reclaimable=0 if state is None or held == 0 else core.touched_bytes(state)).verdict()
+        if smaller.kv_type == "q8_0" and smaller.fit_tokens > held + verdict.fit_tokens:
+            hints.append(f"with a q8_0 cache {smaller.fit_tokens} tokens fit")
     hints.append("a smaller context or another model needs less")
     return (f"the prompt of {n_prompt} tokens does not fit into memory: {verdict.need_bytes} bytes are needed for it "
             f"and the answer, {verdict.have_bytes} can be had ({'; '.join(hints)})")

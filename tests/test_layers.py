@@ -12,7 +12,7 @@ SOURCES = sorted(p for p in (ROOT / "pantheon").rglob("*") if p.suffix in (".py"
 
 # From the ground up. A module belongs to the longest name that it begins with.
 FLOORS = [
-    ["pantheon._version", "pantheon._imports", "pantheon.regular_file", "pantheon._core.types"],
+    ["pantheon._version", "pantheon._imports", "pantheon.regular_file", "pantheon.verdict", "pantheon._core.types"],
     ["pantheon._core.base"],
     ["pantheon._core.kernels"],
     ["pantheon._core.files"],
@@ -22,7 +22,7 @@ FLOORS = [
     ["pantheon._core.arch"],
     ["pantheon._core"],                                     # engine, registry, admit_steps
     ["pantheon._core.python", "pantheon._core.probes"],
-    ["pantheon.verdict", "pantheon.config"],
+    ["pantheon.config"],
     ["pantheon.errors"],
     ["pantheon.admission"],
     ["pantheon.prefix_cache"],

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Python's face of admission: what the C API says, as plain values. pantheon/admission.py makes objects of them."""
+"""Python's face of admission: the C API's decisions and prices. pantheon/admission.py does what the ladder asks for."""
 cimport cython
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
@@ -20,9 +20,11 @@ from pantheon._core.memory.cost cimport pn_cost_kv
 from pantheon._core.memory.memwatch cimport pn_reservation_bytes
 from pantheon._core.python.handles cimport ModelHandle, StateHandle
 from pantheon._core.python.model cimport ModelBase
-from pantheon._core.python.state cimport State, kv_number
+from pantheon._core.python.state cimport State, kv_name, kv_number
 from pantheon._core.types cimport (
+    PN_ADMIT_CAPPED,
     PN_ADMIT_DENIED,
+    PN_ADMIT_FIT,
     PN_KV_DEFAULT,
     pn_cost,
     pn_kv_type,
@@ -32,10 +34,9 @@ from pantheon._core.types cimport (
 )
 
 from pantheon._core.memory.ladder import LEVELS
-from pantheon._core.python.state import KV_TYPES
+from pantheon.verdict import Cost, Verdict
 
 STATUS = ("FIT", "CAPPED", "DENIED")
-KV_NAMES = {value: name for name, value in KV_TYPES.items()}
 
 
 cdef class ReservationHandle:
@@ -47,13 +48,20 @@ cdef class ReservationHandle:
 
 
 @cython.final
-cdef class Hold:
-    """The reservation of one request; gone with release() or with the object, or with a call that is using it."""
+cdef class Decision:
+    """What admission said of a request, and the reservation that it made: gone with release() or with the object, or
+    with a call that is using it."""
     cdef ReservationHandle handle        # None after release(), and when nothing was granted
-    cdef pn_verdict verdict
+    cdef pn_verdict said
+    cdef int n_prompt
 
     def __init__(self):
-        raise TypeError("holds are made by decide")
+        raise TypeError("decisions are made by decide")
+
+    @property
+    def granted(self):
+        """Whether the request may run, until release()."""
+        return self.handle is not None
 
     def release(self):
         """Ends the reservation. May be called again."""
@@ -70,35 +78,65 @@ cdef class Hold:
         """The sequence holds pos tokens and as many checkpoints now: what they touched is used, no longer promised."""
         cdef int at = <int>integer("pos", pos, 0, 2**31 - 1)
         cdef int kept = <int>integer("checkpoints", n_checkpoints, 0, 2**31 - 1)
-        cdef pn_verdict v = self.verdict
+        cdef pn_verdict v = self.said
         cdef ReservationHandle h = self.handle
         v.cost.n_checkpoints = min(kept, v.cost.n_checkpoints)
         if h is not None:
             with nogil:
                 pn_admit_progress(h.reservation, &v, at)
 
+    @property
+    def level(self):
+        """Level of the ladder: "OK", "WATCH", "TIGHT" or "CRITICAL"."""
+        return LEVELS[<int>self.said.plan.level]
 
-cdef dict verdict_dict(const pn_verdict *v):
-    return {"status": STATUS[<int>v.status], "checked": bool(v.checked), "n_tokens": v.n_tokens,
-            "fit_tokens": v.fit_tokens, "need_bytes": v.need_bytes, "have_bytes": v.have_bytes,
-            "kv_type": KV_NAMES.get(v.kv_type), "kv_lowered": bool(v.kv_lowered), "window_asked": v.window_asked,
-            "prefill_window": v.prefill_window, "level": LEVELS[<int>v.plan.level],
-            "evict_bytes": v.plan.evict_bytes, "unload_bytes": v.plan.unload_bytes}
+    @property
+    def short(self):
+        """Bytes that are lacking for the request in full; 0 when it has them, or lacks something else."""
+        cdef const pn_verdict *v = &self.said
+        return v.need_bytes - v.have_bytes if v.status != PN_ADMIT_FIT and v.need_bytes > v.have_bytes else 0
+
+    def wanted(self, int rung):
+        """Bytes that the caller is to free of what is idle: rung 1, cache entries; 4, models."""
+        return max(self.said.plan.evict_bytes if rung == 1 else self.said.plan.unload_bytes, self.short)
+
+    def verdict(self, steps=()):
+        """The Verdict; steps: what was done for the request before."""
+        cdef const pn_verdict *v = &self.said
+        cdef int n_new = v.n_tokens - self.n_prompt
+        kv_type = kv_name(v.kv_type)
+        tokens = f"{v.fit_tokens} of {v.n_tokens} tokens fit"
+        steps = list(steps)
+        if v.kv_lowered:
+            steps.append(f"rung 2: {self.level}, KV cache {kv_type} instead of f16")
+        if v.prefill_window < v.window_asked:
+            steps.append(f"rung 3: {self.level}, prefill window {v.window_asked} -> {v.prefill_window}")
+        if self.short and v.status == PN_ADMIT_CAPPED:
+            steps.append(f"rung 5: {self.level}, max_tokens {n_new} -> {v.fit_tokens - self.n_prompt}")
+        elif self.short:
+            steps.append(f"rung 6: {self.level}, denied")
+        if self.short:
+            reason = f"memory: {tokens}, {v.need_bytes} bytes are needed and {v.have_bytes} can be had"
+        elif v.status != PN_ADMIT_FIT:
+            reason = f"context: {tokens}"
+        else:
+            reason = "" if v.checked else "not checked: memwatch is off or knows nothing"
+        return Verdict(STATUS[<int>v.status], v.n_tokens, v.fit_tokens, v.need_bytes, v.have_bytes, kv_type,
+                       v.prefill_window, tuple(steps), reason)
 
 
 def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=None, window=None, State state=None,
            n_checkpoints=0, batch=1, bint all_logits=False, *, bint hold=False, bint quiet=False,
            uint64_t reclaimable=0):
-    """pn_admit_ask or, with hold, pn_admit_reserve: the verdict's fields as a dict, and a Hold or None.
+    """The Decision of pn_admit_ask or, with hold, pn_admit_reserve.
 
     ValueError or TypeError naming the argument and the accepted range.
     """
     cdef pn_request q
-    cdef pn_verdict v
     cdef ModelHandle m
     cdef StateHandle s = None
     cdef ReservationHandle held = ReservationHandle.__new__(ReservationHandle)
-    cdef Hold result = Hold.__new__(Hold)
+    cdef Decision decision = Decision.__new__(Decision)
     cdef int room
     memset(&q, 0, sizeof(q))
     cdef long prompt = whole("n_prompt", n_prompt)
@@ -125,24 +163,25 @@ def decide(ModelBase model not None, n_prompt, max_tokens, n_ctx=None, kv_type=N
     between("n_prompt", prompt, 0, room)
     between("max_tokens", new, 0, 2**31 - 1 - prompt)
     q.n_prompt, q.n_new = <int>prompt, <int>new
+    decision.n_prompt = q.n_prompt
     if prompt + new < 1:
         raise ValueError(f"n_prompt is 0, not in 1..{room}")
     with nogil:
         if hold:
-            pn_admit_reserve(m.model, &q, &v, &held.reservation)
+            pn_admit_reserve(m.model, &q, &decision.said, &held.reservation)
         else:
-            pn_admit_ask(m.model, &q, &v)
+            pn_admit_ask(m.model, &q, &decision.said)
     raise_from_handlers()
     m.check()
     if s is not None:
         s.check()
-    result.verdict = v
-    result.handle = held
-    return verdict_dict(&v), result if hold and v.status != PN_ADMIT_DENIED else None
+    if hold and decision.said.status != PN_ADMIT_DENIED:
+        decision.handle = held
+    return decision
 
 
 def cost(ModelBase model not None, n_ctx, kv_type, window, batch=1, bint all_logits=False):
-    """Price of a state of n_ctx positions and of these runs, as a dict; the same errors."""
+    """The Cost of a state of n_ctx positions and of these runs; the same errors."""
     cdef pn_cost c
     cdef long n = 0 if n_ctx is None else whole("n_ctx", n_ctx)
     cdef int w = 2**31 - 1 if window is None else <int>integer("window", window, 1, 2**31 - 1)
@@ -161,10 +200,9 @@ def cost(ModelBase model not None, n_ctx, kv_type, window, batch=1, bint all_log
     admit_price(m.model, 0, type, w, rows, all_logits, &c)
     if c.max_ctx > 0:
         n = min(n, c.max_ctx)
-    return {"n_ctx": (n + 7) // 8 * 8, "kv_type": KV_NAMES.get(c.kv_type), "window": c.window,
-            "kv_bytes": pn_cost_kv(&c, n), "state_bytes": c.state_bytes, "scratch_bytes": c.scratch_bytes,
-            "logits_bytes": c.logits_bytes, "checkpoint_bytes": c.checkpoint_bytes,
-            "per_die": tuple([c.die_state_bytes[i] + c.die_token_bytes[i] * <uint64_t>n for i in range(c.n_dies)])}
+    per_die = tuple([c.die_state_bytes[i] + c.die_token_bytes[i] * <uint64_t>n for i in range(c.n_dies)])
+    return Cost((n + 7) // 8 * 8, kv_name(c.kv_type), c.window, pn_cost_kv(&c, n), c.state_bytes, c.scratch_bytes,
+                c.logits_bytes, per_die, c.checkpoint_bytes)
 
 
 def touched_bytes(State state not None):
