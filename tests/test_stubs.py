@@ -1,4 +1,5 @@
 """What the stubs say of the compiled modules, and what type checkers make of the package with them."""
+import ast
 import importlib
 import re
 import subprocess
@@ -71,6 +72,19 @@ def test_stubs_agree_with_the_compiled_modules(tmp_path):
     lines = [line for line in out.splitlines() if not UNDECLARED.fullmatch(line)]
     assert lines == [], "\n".join(lines)
     assert "pantheon._core.base.pool.__test__ is not present in stub" in out         # so it did look
+
+
+def test_the_stub_of_sampling_params_is_its_table():
+    """The parameters are looked up at run time: stubtest sees neither their names nor their defaults."""
+    stub = ast.parse((PACKAGE / "_core/sampling/params.pyi").read_text()).body[-1]
+    init = next(node.args for node in stub.body if node.name == "__init__")
+    defaults = {parameter.arg: ast.literal_eval(default)
+                for parameter, default in zip(init.kwonlyargs, init.kw_defaults, strict=True)}
+    fields = {**pantheon.SamplingParams()._arguments(), "logit_bias": None, "seed": None}
+    assert defaults == fields and len(fields) == 26
+    kinds = {parameter.arg: ast.unparse(parameter.annotation) for parameter in init.kwonlyargs}
+    numbers = {name: type(value).__name__ for name, value in fields.items() if value is not None}
+    assert {name: kinds[name] for name in numbers} == numbers
 
 
 def test_every_public_name_has_a_type(tmp_path, mypy):

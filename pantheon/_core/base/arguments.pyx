@@ -1,4 +1,6 @@
 """Arguments of calls (see arguments.pxd for the contract)."""
+from libc.math cimport INFINITY
+
 from operator import index
 
 import numpy as np
@@ -6,11 +8,14 @@ import numpy as np
 cdef long FAR = 2**63 - 1
 
 
-cpdef long whole(str name, object value) except? -1:
+cdef object exact(str name, object value):
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
-    number = int(index(value))           # exactly int: an __index__ may return a subclass with methods of its own
-    return min(max(number, -FAR), FAR)
+    return int(index(value))             # exactly int: an __index__ may return a subclass with methods of its own
+
+
+cpdef long whole(str name, object value) except? -1:
+    return min(max(exact(name, value), -FAR), FAR)
 
 
 cdef int between(str name, long value, long low, long high) except -1:
@@ -28,9 +33,13 @@ cpdef long integer(str name, object value, long low, long high) except? -1:
 
 cpdef double number(str name, object value) except? -1:
     try:
-        return value
+        if not isinstance(value, bool):
+            return value
+    except OverflowError:
+        return INFINITY
     except TypeError:
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}") from None
+        pass
+    raise TypeError(f"{name} must be a number, not {type(value).__name__}")
 
 
 cdef object id_array(str name, object ids):

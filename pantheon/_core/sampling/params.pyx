@@ -1,12 +1,14 @@
+# cython: auto_pickle=False
 """Sampling parameters, checked once and then read by the sampler as plain numbers."""
 cimport cython
+from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from pantheon._core.sampling.defaults cimport pn_sampling_reset
+from pantheon._core.base.arguments cimport exact, integer, number
+from pantheon._core.sampling.defaults cimport pn_sampling_defaults, pn_sampling_reset
 from pantheon._core.types cimport pn_logit_bias, pn_sampling_params
 
-import operator
 import os
 
 import numpy as np
@@ -15,55 +17,104 @@ MAX_INT = 2**31 - 1
 RANDOM_SEEDS = (-1, 0xFFFFFFFF)          # ask for a seed from the operating system
 BIAS_DTYPE = np.dtype([("token", np.uint32), ("bias", np.float32)])
 
-
-def _float(name, value, accepted, test):
-    """value as the nearest float32, when test holds for it; accepted says in words what test accepts."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}") from None
-    except OverflowError:
-        number = np.inf
-    with np.errstate(over="ignore"):
-        number = float(np.float32(number))
-    if not (np.isfinite(number) and test(number)):
-        raise ValueError(f"{name} must be {accepted}, not {value!r}")
-    return number
+cdef pn_sampling_params defaults         # every field at its default
+pn_sampling_defaults(&defaults, 0)
 
 
-def _int(name, value, low, high=MAX_INT):
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
-    if not low <= number <= high:
-        raise ValueError(f"{name} must be in {low} ... {high}, not {value!r}")
-    return number
+# ---- fields that are one number --------------------------------------------------------------------------------------
+
+@cython.internal
+cdef class Number:
+    """A field of SamplingParams that is one number of the struct: reads it, and stores a new one if it is good."""
+    cdef str name
+    cdef size_t offset                   # of its member in pn_sampling_params
+
+    def __get__(self, instance, owner):
+        return self if instance is None else self.read(&(<SamplingParams?>instance).c)
+
+    def __set__(self, instance, value):
+        raise AttributeError(f"{self.name} is read-only: copy({self.name}=...) makes a changed object")
+
+    cdef object read(self, const pn_sampling_params *c):
+        raise NotImplementedError
+
+    cdef int store(self, pn_sampling_params *c, value) except -1:
+        raise NotImplementedError
 
 
-def _any(x):
-    return True
+@cython.final
+@cython.internal
+cdef class Integer(Number):
+    cdef long low, high
+
+    cdef object read(self, const pn_sampling_params *c):
+        return (<const int *>(<const char *>c + self.offset))[0]
+
+    cdef int store(self, pn_sampling_params *c, value) except -1:
+        (<int *>(<char *>c + self.offset))[0] = <int>integer(self.name, value, self.low, self.high)
 
 
-def _share(x):
-    return 0 <= x <= 1
+@cython.final
+@cython.internal
+cdef class Float(Number):
+    cdef float low, high                 # finite
+    cdef str accepted                    # the same in words
+
+    cdef object read(self, const pn_sampling_params *c):
+        return shortest((<const float *>(<const char *>c + self.offset))[0])
+
+    cdef int store(self, pn_sampling_params *c, value) except -1:
+        cdef float nearest = <float>number(self.name, value)
+        if not self.low <= nearest <= self.high:
+            raise ValueError(f"{self.name} is {shortest(nearest)}, not {self.accepted}")
+        (<float *>(<char *>c + self.offset))[0] = nearest
 
 
-def _not_negative(x):
-    return x >= 0
+cdef Integer whole_number(const int *member, long low=0, long high=MAX_INT):
+    """The field of a member of `defaults`, and what it accepts."""
+    cdef Integer field = Integer()
+    field.offset = <const char *>member - <const char *>&defaults
+    field.low, field.high = low, high
+    return field
 
 
-def _positive(x):
-    return x > 0
+cdef Float finite(const float *member, float low=-FLT_MAX, float high=FLT_MAX, str accepted="finite"):
+    """The same of a float."""
+    cdef Float field = Float()
+    field.offset = <const char *>member - <const char *>&defaults
+    field.low, field.high, field.accepted = low, high, accepted
+    return field
 
+
+cdef Float share(const float *member):
+    return finite(member, 0, 1, "in 0..1")
+
+
+cdef Float not_negative(const float *member):
+    return finite(member, 0, FLT_MAX, "finite and 0 or more")
+
+
+cdef Float positive(const float *member):
+    return finite(member, 2.0**-149, FLT_MAX, "finite and above 0")      # from the smallest float32 on
+
+
+cdef object shortest(float x):
+    """The float32 as the float with the fewest digits that reads back to it."""
+    return float(str(np.float32(x)))
+
+
+# ---- the others ------------------------------------------------------------------------------------------------------
 
 def _seed(seed):
+    if seed is not None:
+        seed = exact("seed", seed)
     if seed is None or seed in RANDOM_SEEDS:
         seed = 0xFFFFFFFF
         while seed in RANDOM_SEEDS:
             seed = int.from_bytes(os.urandom(8), "little") >> 11     # below 2**53, which JSON carries everywhere
-        return seed
-    return _int("seed", seed, 0, 2**64 - 1)
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed is not in 0..{2**64 - 1}")
+    return seed
 
 
 def _bias_bytes(logit_bias):
@@ -75,11 +126,13 @@ def _bias_bytes(logit_bias):
     except (TypeError, ValueError):
         raise TypeError("logit_bias must be a mapping or a sequence of (token id, bias)") from None
     records = np.empty(len(pairs), BIAS_DTYPE)
+    cdef float value
     for i, (token, bias) in enumerate(pairs):
-        token = _int("logit_bias: a token id", token, 0)
-        if bias != -INFINITY:
-            bias = _float(f"logit_bias of token {token}", bias, "finite, or -inf to ban the token", _any)
-        records[i] = token, bias
+        id = integer("logit_bias: a token id", token, 0, MAX_INT)
+        value = number("logit_bias", bias)
+        if not -INFINITY <= value <= FLT_MAX:
+            raise ValueError(f"logit_bias of token {id} is {shortest(value)}, not finite, or -inf to ban the token")
+        records[i] = id, value
     return records.tobytes()
 
 
@@ -105,16 +158,11 @@ def _breaker_bytes(breakers):
     for sequence in breakers:
         if isinstance(sequence, (str, bytes)) or not hasattr(sequence, "__iter__"):
             raise TypeError(message)
-        ids = [_int("dry_breakers: a token id", token, 0) for token in sequence]
+        ids = [integer("dry_breakers: a token id", token, 0, MAX_INT) for token in sequence]
         if not ids:
             raise ValueError("dry_breakers must not hold an empty sequence")
         flat += [ids[0], len(ids) - 1, *ids[1:]]
     return np.array(flat, np.int32).tobytes()
-
-
-cdef object shortest(float x):
-    """The float32 as the float with the fewest digits that reads back to it."""
-    return float(str(np.float32(x)))
 
 
 @cython.final
@@ -131,35 +179,39 @@ cdef class SamplingParams:
     n_tokens: ids from there on are never drawn, 0 = all may be.
     """
 
-    def __cinit__(self, *, temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, typical_p=1.0, top_n_sigma=-1.0,
-                  repeat_penalty=1.0, repeat_last_n=64, frequency_penalty=0.0, presence_penalty=0.0,
-                  dry_multiplier=0.0, dry_base=1.75, dry_allowed_length=2, dry_penalty_last_n=64, dry_breakers=None,
-                  xtc_probability=0.0, xtc_threshold=0.1, dynatemp_range=0.0, dynatemp_exponent=1.0,
-                  mirostat=0, mirostat_tau=5.0, mirostat_eta=0.1, min_keep=0, logit_bias=None, seed=None, n_tokens=0):
+    temperature = finite(&defaults.temperature)
+    top_k = whole_number(&defaults.top_k, -MAX_INT)
+    top_p = share(&defaults.top_p)
+    min_p = share(&defaults.min_p)
+    typical_p = share(&defaults.typical_p)
+    top_n_sigma = finite(&defaults.top_n_sigma)
+    repeat_penalty = positive(&defaults.repeat_penalty)
+    repeat_last_n = whole_number(&defaults.penalty_last_n)
+    frequency_penalty = finite(&defaults.frequency_penalty)
+    presence_penalty = finite(&defaults.presence_penalty)
+    dry_multiplier = not_negative(&defaults.dry_multiplier)
+    dry_base = not_negative(&defaults.dry_base)
+    dry_allowed_length = whole_number(&defaults.dry_allowed_length)
+    dry_penalty_last_n = whole_number(&defaults.dry_penalty_last_n)
+    xtc_probability = share(&defaults.xtc_probability)
+    xtc_threshold = share(&defaults.xtc_threshold)
+    dynatemp_range = not_negative(&defaults.dynatemp_range)
+    dynatemp_exponent = not_negative(&defaults.dynatemp_exponent)
+    mirostat = whole_number(&defaults.mirostat, 0, 2)
+    mirostat_tau = not_negative(&defaults.mirostat_tau)
+    mirostat_eta = not_negative(&defaults.mirostat_eta)
+    min_keep = whole_number(&defaults.min_keep)
+    n_tokens = whole_number(&defaults.n_tokens)
+
+    def __cinit__(self, *, seed=None, logit_bias=None, dry_breakers=None, **numbers):
+        cdef Number field
         cdef pn_sampling_params *c = &self.c
-        c.temperature = _float("temperature", temperature, "finite (0 or less: greedy)", _any)
-        c.top_k = _int("top_k", top_k, -MAX_INT)
-        c.top_p = _float("top_p", top_p, "in 0 ... 1", _share)
-        c.min_p = _float("min_p", min_p, "in 0 ... 1", _share)
-        c.typical_p = _float("typical_p", typical_p, "in 0 ... 1", _share)
-        c.top_n_sigma = _float("top_n_sigma", top_n_sigma, "finite (0 or less: off)", _any)
-        c.repeat_penalty = _float("repeat_penalty", repeat_penalty, "finite and above 0", _positive)
-        c.penalty_last_n = _int("repeat_last_n", repeat_last_n, 0)
-        c.frequency_penalty = _float("frequency_penalty", frequency_penalty, "finite", _any)
-        c.presence_penalty = _float("presence_penalty", presence_penalty, "finite", _any)
-        c.dry_multiplier = _float("dry_multiplier", dry_multiplier, "finite and not negative", _not_negative)
-        c.dry_base = _float("dry_base", dry_base, "finite and not negative", _not_negative)
-        c.dry_allowed_length = _int("dry_allowed_length", dry_allowed_length, 0)
-        c.dry_penalty_last_n = _int("dry_penalty_last_n", dry_penalty_last_n, 0)
-        c.xtc_probability = _float("xtc_probability", xtc_probability, "in 0 ... 1", _share)
-        c.xtc_threshold = _float("xtc_threshold", xtc_threshold, "in 0 ... 1", _share)
-        c.dynatemp_range = _float("dynatemp_range", dynatemp_range, "finite and not negative", _not_negative)
-        c.dynatemp_exponent = _float("dynatemp_exponent", dynatemp_exponent, "finite and not negative", _not_negative)
-        c.mirostat = _int("mirostat", mirostat, 0, 2)
-        c.mirostat_tau = _float("mirostat_tau", mirostat_tau, "finite and not negative", _not_negative)
-        c.mirostat_eta = _float("mirostat_eta", mirostat_eta, "finite and not negative", _not_negative)
-        c.min_keep = _int("min_keep", min_keep, 0)
-        c.n_tokens = _int("n_tokens", n_tokens, 0)
+        c[0] = defaults
+        for name, value in numbers.items():
+            field = NUMBERS.get(name)
+            if field is None:
+                raise TypeError(f"SamplingParams has no parameter {name!r}")
+            field.store(c, value)
         c.seed = _seed(seed)
         self.bias = _bias_bytes(logit_bias)
         c.n_bias = <int> (len(self.bias) // sizeof(pn_logit_bias))
@@ -195,9 +247,7 @@ cdef class SamplingParams:
 
     def _arguments(self):
         """What to call SamplingParams with to get this object, fresh."""
-        arguments = {name: getattr(self, name) for name in _DEFAULTS}
-        arguments["seed"] = self.seed
-        return arguments
+        return {name: getattr(self, name) for name in (*NUMBERS, "dry_breakers", "logit_bias", "seed")}
 
     def __copy__(self):
         return self.copy()
@@ -206,8 +256,9 @@ cdef class SamplingParams:
         return self.copy()
 
     def __repr__(self):
+        usual = SamplingParams()._arguments()
         shown = [f"{name}={value!r}" for name, value in self._arguments().items()
-                 if name == "seed" or value != _DEFAULTS[name]]
+                 if name == "seed" or value != usual[name]]
         return f"SamplingParams({', '.join(shown)})"
 
     @property
@@ -247,103 +298,7 @@ cdef class SamplingParams:
             at = end
         return sequences
 
-    @property
-    def temperature(self):
-        return shortest(self.c.temperature)
 
-    @property
-    def top_k(self):
-        return self.c.top_k
-
-    @property
-    def top_p(self):
-        return shortest(self.c.top_p)
-
-    @property
-    def min_p(self):
-        return shortest(self.c.min_p)
-
-    @property
-    def typical_p(self):
-        return shortest(self.c.typical_p)
-
-    @property
-    def top_n_sigma(self):
-        return shortest(self.c.top_n_sigma)
-
-    @property
-    def repeat_penalty(self):
-        return shortest(self.c.repeat_penalty)
-
-    @property
-    def repeat_last_n(self):
-        return self.c.penalty_last_n
-
-    @property
-    def frequency_penalty(self):
-        return shortest(self.c.frequency_penalty)
-
-    @property
-    def presence_penalty(self):
-        return shortest(self.c.presence_penalty)
-
-    @property
-    def dry_multiplier(self):
-        return shortest(self.c.dry_multiplier)
-
-    @property
-    def dry_base(self):
-        return shortest(self.c.dry_base)
-
-    @property
-    def dry_allowed_length(self):
-        return self.c.dry_allowed_length
-
-    @property
-    def dry_penalty_last_n(self):
-        return self.c.dry_penalty_last_n
-
-    @property
-    def xtc_probability(self):
-        return shortest(self.c.xtc_probability)
-
-    @property
-    def xtc_threshold(self):
-        return shortest(self.c.xtc_threshold)
-
-    @property
-    def dynatemp_range(self):
-        return shortest(self.c.dynatemp_range)
-
-    @property
-    def dynatemp_exponent(self):
-        return shortest(self.c.dynatemp_exponent)
-
-    @property
-    def mirostat(self):
-        return self.c.mirostat
-
-    @property
-    def mirostat_tau(self):
-        return shortest(self.c.mirostat_tau)
-
-    @property
-    def mirostat_eta(self):
-        return shortest(self.c.mirostat_eta)
-
-    @property
-    def min_keep(self):
-        return self.c.min_keep
-
-    @property
-    def n_tokens(self):
-        return self.c.n_tokens
-
-
-_DEFAULTS = {
-    "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "top_n_sigma": -1.0,
-    "repeat_penalty": 1.0, "repeat_last_n": 64, "frequency_penalty": 0.0, "presence_penalty": 0.0,
-    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 64, "dry_breakers": None,
-    "xtc_probability": 0.0, "xtc_threshold": 0.1, "dynatemp_range": 0.0, "dynatemp_exponent": 1.0,
-    "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "min_keep": 0, "logit_bias": {}, "n_tokens": 0,
-}
+NUMBERS = {name: field for name, field in vars(SamplingParams).items() if isinstance(field, Number)}
+for _name, _field in NUMBERS.items():
+    (<Number>_field).name = _name
