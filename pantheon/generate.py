@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from pantheon import admission
 from pantheon._core.base.arguments import integer
@@ -21,6 +20,7 @@ from pantheon.prefix_cache import MAX_CHECKPOINTS, MIN_SHARED, PrefixCache
 from pantheon.text.dry import default_breaker_ids
 from pantheon.text.stop import StopMatcher
 from pantheon.text.stream import DetokenizeStream
+from pantheon.text.tokenizer import Tokenizer
 from pantheon.text_model import Prompt, TextModel
 from pantheon.verdict import Verdict
 
@@ -323,16 +323,30 @@ def _context(model: TextModel, n_prompt: int, max_tokens: int | None) -> int:
     return min(model.n_ctx_train, 4096 if max_tokens is None else n_prompt + max_tokens)
 
 
+def _chain(params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
+    """params for the tokens that this tokenizer can draw, with DRY's usual breakers where none were given."""
+    changes: dict[str, Any] = {"n_tokens": min(params.n_tokens or tokenizer.n_tokens, tokenizer.n_tokens)}
+    if tokenizer.vocab.suppressed:
+        changes["logit_bias"] = {**params.logit_bias, **dict.fromkeys(tokenizer.vocab.suppressed, -math.inf)}
+    if params.dry_multiplier > 0 and params.dry_breakers is None:
+        changes["dry_breakers"] = default_breaker_ids(tokenizer)
+    return params.copy(**changes)
+
+
+def _possible(logits: Any, tokenizer: Tokenizer) -> Any:
+    """A copy in which tokens that this tokenizer never draws have no part: what log probabilities are taken of."""
+    logits = logits.copy()
+    logits[tokenizer.n_tokens:] = -math.inf
+    logits[sorted(tokenizer.vocab.suppressed)] = -math.inf
+    return logits
+
+
 def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
             logprobs: bool) -> Generator[Chunk, None, None]:
     state, tokenizer = request.state, request.model.tokenizer
     stream = DetokenizeStream(tokenizer)
-    banned = sorted(tokenizer.vocab.suppressed)
     window = max(params.repeat_last_n, params.dry_penalty_last_n)
     recent = list(request.ids[-window:]) if window else []
-    chain = params
-    if params.dry_multiplier > 0 and params.dry_breakers is None:
-        chain = params.copy(dry_breakers=default_breaker_ids(tokenizer))
     produced = 0
     try:
         logits = request.prefill()
@@ -341,10 +355,9 @@ def _answer(request: _Request, params: SamplingParams, matcher: StopMatcher,
     if request.max_tokens == 0:
         yield Chunk("", None, None, "length")
         return
+    chain = _chain(params, tokenizer)
     while True:
-        logits[tokenizer.n_tokens:] = -np.inf
-        logits[banned] = -np.inf
-        raw = logits.copy() if logprobs else None
+        raw = _possible(logits, tokenizer) if logprobs else None
         chain.resume(params)
         token = sample(logits, chain, recent)
         params.resume(chain)
