@@ -1,4 +1,4 @@
-"""Ternary matrices of a model folder: -1, 0 and 1 times one factor per matrix (see the ternary notes)."""
+"""Ternary matrices of a model folder: -1, 0 and 1 times one factor per matrix, as BitNet b1.58 stores them."""
 
 from __future__ import annotations
 

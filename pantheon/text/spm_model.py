@@ -1,7 +1,7 @@
 """SentencePiece models as messages: reading tokenizer.model, and writing what the sentencepiece package is to load.
 
-A model is a protocol buffer message: pieces, then what its trainer and its normaliser were told; section 10.3 of the
-tokenizer notes has the fields. The package can read it too, but does not tell the type of the model.
+A model is a protocol buffer message, ModelProto of sentencepiece_model.proto in SentencePiece's sources: pieces, then
+what its trainer and its normaliser were told. The package can read it too, but does not tell the type of the model.
 """
 
 from __future__ import annotations

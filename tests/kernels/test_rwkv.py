@@ -52,7 +52,7 @@ def test_lerp(level):
 
 
 def head_in_float64(p, state):
-    """Section 3 of the RWKV-X notes for one head, with the state as (values, keys)."""
+    """One step of RWKV-7's recurrence from its definition, for one head, with the state as (values, keys)."""
     p = {name: x.astype(np.float64) for name, x in p.items()}
     w = np.exp(-0.606531 * sigmoid(p["w0"] + p["w"]))
     a = sigmoid(p["a0"] + p["a"])

@@ -1,7 +1,7 @@
 """pn_config from the config.json of a Hugging Face model (see config_hf.pxd for the contract).
 
-Keys, defaults and their old spellings: sections 3, 4, 6 and 7 of the transformer notes and section 2 of the ternary
-notes. Defaults are those of the model classes. config_validate bounds the sizes afterwards.
+Keys, their old spellings and defaults are those of the configuration classes of transformers 5, which
+tests/load/test_config.py compares with. config_validate bounds the sizes afterwards.
 """
 import math
 

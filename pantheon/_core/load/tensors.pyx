@@ -1,4 +1,4 @@
-"""Matrices and vectors from the tensors of a file (see tensor.pxd for the contract)."""
+"""Matrices and vectors from the tensors of a file (see tensors.pxd for the contract)."""
 import math
 
 from libc.stdint cimport int64_t, uint8_t

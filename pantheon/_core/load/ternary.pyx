@@ -1,7 +1,7 @@
 """The matrices of ternary safetensors models (see ternary.pxd for the contract).
 
 Packed: byte (r, c) of (ceil(rows / 4), cols) holds in bit pair k the code of row k * ceil(rows / 4) + r, column c; the
-weight is code - 1, times or divided by weight_scale. Spec: sections 1 to 3 of the ternary notes.
+weight is code - 1, times or divided by weight_scale, as transformers' AutoBitLinear and BitLinear have it.
 """
 import math
 
