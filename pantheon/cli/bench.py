@@ -46,17 +46,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _figures(r: dict[str, Any]) -> list[list[str]]:
-    def of(fraction: float | None, limit: float | None, unit: str, name: str) -> str:
+    def share(fraction: float | None, limit: float | None, unit: str, name: str) -> str:
         return "" if fraction is None or limit is None else f", {fraction:.0%} of {limit / 1e9:.1f} {unit} ({name})"
 
     return [
         ["  load", f"{1e3 * r['load_s']:.1f} ms"],
         [f"  prefill {r['n_prompt']}", f"{r['prefill_tokens_per_s']:.1f} tokens/s"],
         ["", f"{r['prefill_multiply_adds_per_s'] / 1e9:.1f} G multiply-adds/s"
-             + of(r["prefill_of_peak"], r["peak_multiply_adds_per_s"], "G", "instructions alone")],
+             + share(r["prefill_of_peak"], r["peak_multiply_adds_per_s"], "G", "instructions alone")],
         [f"  decode {r['n_decode']}", f"{r['decode_tokens_per_s']:.1f} tokens/s"],
         ["", f"{r['decode_read_bytes_per_s'] / 1e9:.1f} GB/s"
-             + of(r["decode_of_probe"], r["probe_read_bytes_per_s"], "GB/s", "reads alone")],
+             + share(r["decode_of_probe"], r["probe_read_bytes_per_s"], "GB/s", "reads alone")],
         ["  peak memory", f"{terminal.size(r['peak_rss_bytes'])}, the file's pages included"],
         ["  weights read", f"{terminal.size(r['active_bytes'])} a token"],
     ]

@@ -18,7 +18,7 @@ EXIT_USAGE = 2
 def run(argv: Sequence[str] | None) -> int:
     """See pantheon.cli.main."""
     try:
-        with signals.orderly(last=argv is None):
+        with signals.as_exceptions(last=argv is None):
             streams.prepare()
             status = _dispatch(list(sys.argv[1:] if argv is None else argv))
             with streams.output() as out:

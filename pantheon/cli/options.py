@@ -197,10 +197,10 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 def sampling_fields(args: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments of SamplingParams that the command line asks for."""
-    def given(rows: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
+    def named_values(rows: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
         return {field: getattr(args, field) for _, field, _, _ in rows if getattr(args, field) is not None}
 
-    return {**(given(_DRAWING) or {"temperature": 0.0}), **given(_PENALTIES)}
+    return {**(named_values(_DRAWING) or {"temperature": 0.0}), **named_values(_PENALTIES)}
 
 
 def sampling(args: argparse.Namespace) -> "pantheon.SamplingParams":

@@ -17,7 +17,7 @@ _DEFAULTS: "dict[int, signal._HANDLER]" = {
 
 
 @contextlib.contextmanager
-def orderly(last: bool) -> Iterator[None]:
+def as_exceptions(last: bool) -> Iterator[None]:
     """Within it Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit: all that is open gets closed.
 
     last: nothing of this process comes afterwards, and signals end it at once then. A signal that whoever started this

@@ -60,7 +60,7 @@ class Budget:
             raise BudgetExceeded(f"template does more than {self._max_work} steps in one operation")
         self.tick()
 
-    def made(self, n: int) -> None:
+    def reserve(self, n: int) -> None:
         """Before memory is taken that n characters would need."""
         self._made += n
         if self._made > self._max_total:
@@ -70,7 +70,7 @@ class Budget:
         """Before a string of n characters is made; total: its length if n is only a part of it."""
         if max(n, total or 0) > self._max_output:
             raise BudgetExceeded(f"template makes a text longer than {self._max_output} characters")
-        self.made(n + self.OBJECT)
+        self.reserve(n + self.OBJECT)
         self.tick()
 
     def length(self, n: int) -> None:
@@ -82,7 +82,7 @@ class Budget:
     def items(self, n: int) -> None:
         """Before a container of n elements is made."""
         self.length(n)
-        self.made(8 * n + self.OBJECT)
+        self.reserve(8 * n + self.OBJECT)
 
     def integer_bits(self, n: int) -> None:
         if n > self.MAX_INT_BITS:

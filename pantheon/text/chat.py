@@ -146,7 +146,7 @@ class ChatTemplate:
             raise TemplateError("chat template needs too much memory") from None
         except Exception as e:
             raise TemplateError(f"chat template failed: {type(e).__name__}: {e}") from e
-        return segments(text if end is None else end.cut(text))
+        return segments(text if end is None else end.truncate(text))
 
     def _choose(self, name: str | None, with_tools: bool) -> str:
         """The name of the template to use."""

@@ -89,7 +89,7 @@ class OpenEnd:
             names = _REASONING if field in _REASONING else (field,)
             last.update({name: marked for name in names if last.get(name) == text})
 
-    def cut(self, rendered: str) -> str:
+    def truncate(self, rendered: str) -> str:
         """The rendered chat up to the end of that text. ValueError if the template does not show it whole."""
         at = str.rfind(rendered, self._mark)
         if at < 0 or self._text.strip() not in rendered:

@@ -44,7 +44,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
         if by not in ("key", "value"):
             raise FilterArgumentError('You can only sort by either "key" or "value"')
         items = values(environment, value.items())
-        environment.budget.made(len(items) * environment.budget.OBJECT)
+        environment.budget.reserve(len(items) * environment.budget.OBJECT)
         return [items[i] for i in order(keys(items, 0 if by == "key" else 1, case_sensitive), reverse)]
 
     def groupby(value: Any, attribute: Any, default: Any = None, case_sensitive: bool = False) -> list[Any]:
@@ -69,7 +69,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
                 environment.key(key)  # numbers of one hash would make each look-up as long as the list
             environment.budget.work(environment.budget.walk(key))
             if key not in seen:
-                environment.budget.made(environment.budget.OBJECT)
+                environment.budget.reserve(environment.budget.OBJECT)
                 seen.add(key)
                 yield item
 
@@ -92,7 +92,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
     def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
         items = values(environment, value)
         environment.budget.items(small(linecount, MAX_PARTS) + len(items))
-        environment.budget.made(len(items) // linecount * environment.budget.OBJECT)
+        environment.budget.reserve(len(items) // linecount * environment.budget.OBJECT)
         rows = [items[i : i + linecount] for i in range(0, len(items), linecount)]
         if rows and fill_with is not None:
             rows[-1] = rows[-1] + [fill_with] * (linecount - len(rows[-1]))
@@ -101,7 +101,7 @@ def table(environment: Any) -> dict[str, Callable[..., Any]]:
     def slice_(value: Iterable[Any], slices: int, fill_with: Any = None) -> list[list[Any]]:
         items = values(environment, value)
         environment.budget.items(small(slices, MAX_PARTS) + len(items))
-        environment.budget.made(slices * environment.budget.OBJECT)
+        environment.budget.reserve(slices * environment.budget.OBJECT)
         size, extra = divmod(len(items), slices)
         rows, at = [], 0
         for n in range(slices):
@@ -137,7 +137,7 @@ def values(environment: Any, value: Any) -> list[Any]:
         out.append(item)
         if not len(out) & 63:
             budget.length(len(out))
-            budget.made((8 + budget.OBJECT) * 64)
+            budget.reserve((8 + budget.OBJECT) * 64)
     return out
 
 

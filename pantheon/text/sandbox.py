@@ -315,7 +315,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             methods = strings.METHODS if isinstance(obj, str) else strings.BYTES_METHODS
             method = methods.get(attribute) if isinstance(attribute, str) else None
             if method is not None:
-                self.budget.made(self.budget.OBJECT)
+                self.budget.reserve(self.budget.OBJECT)
                 return _Method(partial(method, self, obj))
         elif isinstance(obj, Undefined):
             return getattr(obj, attribute)  # raises as above
@@ -324,7 +324,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
                 return getattr(obj, attribute)
             methods = next(names for kind, names in _DATA_METHODS.items() if isinstance(obj, kind))
             if isinstance(attribute, str) and attribute in methods:
-                self.budget.made(self.budget.OBJECT)
+                self.budget.reserve(self.budget.OBJECT)
                 return _Method(partial(self._data_method, obj, attribute))
         elif isinstance(obj, _RUNTIME_OBJECTS) or type(obj).__name__ == "TemplateReference":
             return super().getattr(obj, attribute)

@@ -273,7 +273,7 @@ def _split(function: Callable[..., list[str]], backwards: bool) -> Callable[...,
         if maxsplit >= 0:
             pieces = min(pieces, maxsplit + 1)
         budget.items(pieces)
-        budget.made(pieces * budget.OBJECT)
+        budget.reserve(pieces * budget.OBJECT)
         return prov.cut_at(value, function(value, sep, maxsplit), len(sep) if sep is not None else None)
 
     return method
@@ -289,7 +289,7 @@ def _splitlines(environment: Any, value: str, keepends: bool = False) -> list[st
     budget.characters(2 * len(value))
     pieces = len(value) if len(value) < 4096 else sum(1 for _ in re.finditer(r"\s", value)) + 1
     budget.items(pieces)
-    budget.made(pieces * budget.OBJECT)
+    budget.reserve(pieces * budget.OBJECT)
     lines = prov.cut_at(value, str.splitlines(value, True), 0)
     return lines if keepends else [line[: len(str.splitlines(line)[0])] for line in lines]
 
@@ -311,7 +311,7 @@ def replace(environment: Any, value: str, old: str, new: str, count: int = -1) -
     budget.characters(len(value) + found * max(0, len(_text_argument(new)) - len(old)))
     if prov.is_marked(value) or prov.is_marked(new):  # cut into pieces and joined again
         budget.items(2 * found)
-        budget.made(2 * found * budget.OBJECT)
+        budget.reserve(2 * found * budget.OBJECT)
     return prov.replace(value, old, new, count)
 
 
@@ -355,7 +355,7 @@ def _expandtabs(environment: Any, value: str, tabsize: int = 8) -> str:
     tabs = str.count(value, "\t")
     environment.budget.characters(len(value) + tabs * max(0, tabsize))
     environment.budget.items(2 * tabs)
-    environment.budget.made(2 * tabs * environment.budget.OBJECT)
+    environment.budget.reserve(2 * tabs * environment.budget.OBJECT)
     parts, column, at = [], 0, 0
     for m in re.finditer(r"[\t\n\r]", value):
         column += m.start() - at

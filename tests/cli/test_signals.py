@@ -52,7 +52,7 @@ def test_where_nothing_can_be_raised(tmp_path):
     """In a destructor an exception ends with a traceback, and the program would go on."""
     program = ("import os, signal\nfrom pantheon.cli import signals\n"
                "class Thing:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGINT)\n        sum([1])\n"
-               "with signals.orderly(True):\n    thing = Thing()\n    del thing\n    print('on')\n")
+               "with signals.as_exceptions(True):\n    thing = Thing()\n    del thing\n    print('on')\n")
     assert ended(["-c", program], tmp_path) == (130, "", "")
 
 
@@ -81,7 +81,7 @@ def test_ignored_signals_stay_ignored(capsys, model):
     """As `nohup` wants it."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with signals.orderly(False):
+        with signals.as_exceptions(False):
             signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
@@ -162,6 +162,7 @@ def test_typed_bytes_that_are_no_characters(chat):
 def test_a_signal_that_comes_when_the_command_has_ended(tmp_path):
     """Between the last work and the end of the process; it may have come and not been noticed yet."""
     program = ("import os, signal, sys\nfrom pantheon.cli import signals\n"
-               "with signals.orderly(True):\n    pass\nprint('done', flush=True)\nos.kill(os.getpid(), signal.SIGINT)\n"
+               "with signals.as_exceptions(True):\n    pass\nprint('done', flush=True)\n"
+               "os.kill(os.getpid(), signal.SIGINT)\n"
                "sum([1])\nprint('never')\n")
     assert ended(["-c", program], tmp_path) == (130, "done\n", "")

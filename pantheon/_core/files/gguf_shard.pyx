@@ -49,11 +49,11 @@ ctypedef struct extent:                  # bytes [begin, end) of the file belong
     int64_t tensor
 
 
-cdef int bad(const gguf_shard *s, size_t pos, str message) except -1:
+cdef int refuse_at(const gguf_shard *s, size_t pos, str message) except -1:
     raise ValueError(f"{path_of(s.map)}: byte {pos}: {message}")
 
 
-cdef int bad_tensor(const gguf_shard *s, const tm_tensor *t, str message) except -1:
+cdef int refuse_tensor(const gguf_shard *s, const tm_tensor *t, str message) except -1:
     raise ValueError(f"{path_of(s.map)}: tensor {quoted(t.name, strlen(t.name))}: {message}")
 
 
@@ -70,48 +70,48 @@ cdef void *grown(void *array, int64_t used, size_t item) noexcept nogil:
     return realloc(array, 2 * <size_t> used * item)
 
 
-cdef int take_u32(const gguf_shard *s, byte_cursor *c, uint32_t *out, str what) except -1:
+cdef int read_u32(const gguf_shard *s, byte_cursor *c, uint32_t *out, str what) except -1:
     if not cursor_u32(c, out):
-        bad(s, c.pos, f"the file ends inside {what}: {CUT_SHORT}")
+        refuse_at(s, c.pos, f"the file ends inside {what}: {CUT_SHORT}")
     return 0
 
 
-cdef int take_u64(const gguf_shard *s, byte_cursor *c, uint64_t *out, str what) except -1:
+cdef int read_u64(const gguf_shard *s, byte_cursor *c, uint64_t *out, str what) except -1:
     if not cursor_u64(c, out):
-        bad(s, c.pos, f"the file ends inside {what}: {CUT_SHORT}")
+        refuse_at(s, c.pos, f"the file ends inside {what}: {CUT_SHORT}")
     return 0
 
 
-cdef int take_string(const gguf_shard *s, byte_cursor *c, const char **text, size_t *length, str what) except -1:
+cdef int read_string(const gguf_shard *s, byte_cursor *c, const char **text, size_t *length, str what) except -1:
     cdef size_t start = c.pos
     cdef uint64_t n = 0
-    take_u64(s, c, &n, what)
+    read_u64(s, c, &n, what)
     if n > cursor_left(c):
-        bad(s, start, f"{what} claims {n} bytes, {cursor_left(c)} are left: {CUT_SHORT}")
+        refuse_at(s, start, f"{what} claims {n} bytes, {cursor_left(c)} are left: {CUT_SHORT}")
     if n > STRING_MAX:
-        bad(s, start, f"{what} has {n} bytes, at most {STRING_MAX} are accepted")
+        refuse_at(s, start, f"{what} has {n} bytes, at most {STRING_MAX} are accepted")
     text[0] = <const char *> cursor_take(c, n)
     length[0] = n
     return 0
 
 
-cdef int take_name(const gguf_shard *s, byte_cursor *c, const char **text, size_t *length, size_t most,
+cdef int read_name(const gguf_shard *s, byte_cursor *c, const char **text, size_t *length, size_t most,
                    str what) except -1:
     """The name of a key or a tensor: look-up takes NUL-terminated UTF-8, so nothing else may get in."""
     cdef size_t start = c.pos
     cdef bytes name
-    take_string(s, c, text, length, what)
+    read_string(s, c, text, length, what)
     if length[0] == 0:
-        bad(s, start, f"{what} is empty")
+        refuse_at(s, start, f"{what} is empty")
     if length[0] > most:
-        bad(s, start, f"{what} {quoted(text[0], length[0])} has {length[0]} bytes, at most {most} are accepted")
+        refuse_at(s, start, f"{what} {quoted(text[0], length[0])} has {length[0]} bytes, at most {most} are accepted")
     name = text[0][:length[0]]
     try:
         name.decode("utf-8")
     except UnicodeDecodeError:
-        bad(s, start, f"{what} {quoted(text[0], length[0])} is not UTF-8")
+        refuse_at(s, start, f"{what} {quoted(text[0], length[0])} is not UTF-8")
     if b"\0" in name:
-        bad(s, start, f"{what} {quoted(text[0], length[0])} contains a NUL byte")
+        refuse_at(s, start, f"{what} {quoted(text[0], length[0])} contains a NUL byte")
     return 0
 
 
@@ -134,19 +134,19 @@ cdef int read_array(const gguf_shard *s, byte_cursor *c, gguf_kv *kv, str what) 
     cdef uint32_t type = 0
     cdef uint64_t count = 0, done = 0, size
     cdef bint whole
-    take_u32(s, c, &type, what)
+    read_u32(s, c, &type, what)
     if type == GGUF_ARRAY:
-        bad(s, start, f"{what} is an array of arrays")
+        refuse_at(s, start, f"{what} is an array of arrays")
     if value_type_name(type) == NULL:
-        bad(s, start, f"{what} is an array of the unknown value type {type}")
+        refuse_at(s, start, f"{what} is an array of the unknown value type {type}")
     start = c.pos
-    take_u64(s, c, &count, what)
+    read_u64(s, c, &count, what)
     size = 8 if type == GGUF_STRING else value_size(type)
     if count > cursor_left(c) // size:
-        bad(s, start, f"{what} claims {count} elements of {size} bytes or more, {cursor_left(c)} bytes are left: "
-                      f"{CUT_SHORT}")
+        refuse_at(s, start, f"{what} claims {count} elements of {size} bytes or more, {cursor_left(c)} bytes are left: "
+                            f"{CUT_SHORT}")
     if count > ARRAY_MAX:
-        bad(s, start, f"{what} has {count} elements, at most {ARRAY_MAX} are accepted")
+        refuse_at(s, start, f"{what} has {count} elements, at most {ARRAY_MAX} are accepted")
     kv.elem_type = type
     kv.count = count
     if type != GGUF_STRING:
@@ -156,7 +156,7 @@ cdef int read_array(const gguf_shard *s, byte_cursor *c, gguf_kv *kv, str what) 
     with nogil:
         whole = skip_strings(c, count, &done)
     if not whole:
-        bad(s, c.pos, f"string {done} of {what} is longer than the file or than {STRING_MAX} bytes: {CUT_SHORT}")
+        refuse_at(s, c.pos, f"string {done} of {what} is longer than the file or than {STRING_MAX} bytes: {CUT_SHORT}")
     return 0
 
 
@@ -170,23 +170,23 @@ cdef int read_kv(gguf_shard *s, byte_cursor *c) except -1:
     cdef int added
     cdef str what
     memset(&kv, 0, sizeof(kv))
-    take_name(s, c, &key, &kv.key_len, KEY_MAX, f"the name of key {s.n_kv}")
+    read_name(s, c, &key, &kv.key_len, KEY_MAX, f"the name of key {s.n_kv}")
     what = f"the value of key {quoted(key, kv.key_len)}"
-    take_u32(s, c, &type, what)
+    read_u32(s, c, &type, what)
     if value_type_name(type) == NULL:
-        bad(s, c.pos - 4, f"{what} has the unknown type {type}")
+        refuse_at(s, c.pos - 4, f"{what} has the unknown type {type}")
     kv.type = type
     kv.elem_type = -1
     kv.count = 1
     if type == GGUF_ARRAY:
         read_array(s, c, &kv, what)
     elif type == GGUF_STRING:
-        take_string(s, c, <const char **> &kv.data, &length, what)
+        read_string(s, c, <const char **> &kv.data, &length, what)
         kv.count = length
     else:
         kv.data = cursor_take(c, value_size(type))
         if kv.data == NULL:
-            bad(s, c.pos, f"the file ends inside {what}: {CUT_SHORT}")
+            refuse_at(s, c.pos, f"the file ends inside {what}: {CUT_SHORT}")
     room = grown(s.kv, s.n_kv, sizeof(gguf_kv))
     if room == NULL:
         no_memory(s)
@@ -202,7 +202,7 @@ cdef int read_kv(gguf_shard *s, byte_cursor *c) except -1:
     if added < 0:
         no_memory(s)
     if added == 0:
-        bad(s, start, f"key {quoted(kv.key, kv.key_len)} is there twice")
+        refuse_at(s, start, f"key {quoted(kv.key, kv.key_len)} is there twice")
     return 0
 
 
@@ -211,24 +211,24 @@ cdef int read_header(gguf_shard *s, byte_cursor *c, uint64_t *n_kv, uint64_t *n_
     cdef uint32_t version = 0
     if start[:4] != b"GGUF"[:len(start)] or not start:
         if not start:
-            bad(s, 0, "the file is empty")
+            refuse_at(s, 0, "the file is empty")
         refuse_lfs_pointer(start, path_of(s.map))
-        bad(s, 0, f"not a GGUF file: it begins with {start[:4]!r}")
+        refuse_at(s, 0, f"not a GGUF file: it begins with {start[:4]!r}")
     if c.size < HEADER_BYTES:
-        bad(s, c.size, f"the file ends inside the header of {HEADER_BYTES} bytes: {CUT_SHORT}")
+        refuse_at(s, c.size, f"the file ends inside the header of {HEADER_BYTES} bytes: {CUT_SHORT}")
     cursor_take(c, 4)
     cursor_u32(c, &version)
     if version != 0 and version & 0xFFFF == 0:
-        bad(s, 4, "the file is of the other endianness (big-endian); convert it to little-endian")
+        refuse_at(s, 4, "the file is of the other endianness (big-endian); convert it to little-endian")
     if version != 2 and version != 3:
-        bad(s, 4, f"GGUF version {version}; versions 2 and 3 can be read")
+        refuse_at(s, 4, f"GGUF version {version}; versions 2 and 3 can be read")
     s.version = version
     cursor_u64(c, n_tensors)
     cursor_u64(c, n_kv)
     if n_tensors[0] > cursor_left(c) // TENSOR_MIN:
-        bad(s, 8, f"{n_tensors[0]} tensors cannot be in the {cursor_left(c)} bytes left: {CUT_SHORT}")
+        refuse_at(s, 8, f"{n_tensors[0]} tensors cannot be in the {cursor_left(c)} bytes left: {CUT_SHORT}")
     if n_kv[0] > cursor_left(c) // KV_MIN:
-        bad(s, 16, f"{n_kv[0]} metadata keys cannot be in the {cursor_left(c)} bytes left: {CUT_SHORT}")
+        refuse_at(s, 16, f"{n_kv[0]} metadata keys cannot be in the {cursor_left(c)} bytes left: {CUT_SHORT}")
     return 0
 
 
@@ -261,36 +261,36 @@ cdef int read_tensor(gguf_shard *s, byte_cursor *c) except -1:
     cdef void *room
     cdef str what
     memset(&t, 0, sizeof(t))
-    take_name(s, c, &name, &length, NAME_MAX, f"the name of tensor {s.n_tensors}")
+    read_name(s, c, &name, &length, NAME_MAX, f"the name of tensor {s.n_tensors}")
     memcpy(t.name, name, length)
     what = f"the entry of tensor {quoted(name, length)}"
-    take_u32(s, c, &n_dims, what)
+    read_u32(s, c, &n_dims, what)
     if n_dims > 4:
-        bad(s, start, f"tensor {quoted(name, length)} has {n_dims} dimensions, at most 4 are possible")
+        refuse_at(s, start, f"tensor {quoted(name, length)} has {n_dims} dimensions, at most 4 are possible")
     for d in range(4):
         t.ne[d] = 1
         if d < n_dims:
-            take_u64(s, c, &dim, what)
+            read_u64(s, c, &dim, what)
             if dim == 0 or dim > <uint64_t> INT64_MAX or not pn_checked_mul(n, <int64_t> dim, &n):
-                bad(s, c.pos - 8, f"dimension {d} of tensor {quoted(name, length)} is {dim}: a size from 1 on is "
-                                  "needed, and the product of all must fit into 63 bits")
+                refuse_at(s, c.pos - 8, f"dimension {d} of tensor {quoted(name, length)} is {dim}: a size from 1 on is "
+                                        "needed, and the product of all must fit into 63 bits")
             t.ne[d] = <int64_t> dim
-    take_u32(s, c, &type, what)
+    read_u32(s, c, &type, what)
     info = ggml_type(type)
     if info == NULL:
         hint = f" ({WITHDRAWN[type]})" if type in WITHDRAWN else ""
-        bad(s, c.pos - 4, f"tensor {quoted(name, length)} has the unknown type {type}{hint}")
+        refuse_at(s, c.pos - 4, f"tensor {quoted(name, length)} has the unknown type {type}{hint}")
     t.type = type
     if t.ne[0] % info.block != 0:
-        bad_tensor(s, &t, f"rows of {t.ne[0]} elements are no whole number of {(<bytes> info.name).decode()} blocks "
-                          f"of {info.block}")
+        refuse_tensor(s, &t, f"rows of {t.ne[0]} elements are no whole number of {(<bytes> info.name).decode()} blocks "
+                             f"of {info.block}")
     if not pn_checked_mul(n // info.block, info.bytes, &size):
-        bad_tensor(s, &t, "its size in bytes does not fit into 63 bits")
+        refuse_tensor(s, &t, "its size in bytes does not fit into 63 bits")
     t.nb[0] = info.bytes
     t.nb[1] = t.nb[0] * <size_t> (t.ne[0] // info.block)
     t.nb[2] = t.nb[1] * <size_t> t.ne[1]
     t.nb[3] = t.nb[2] * <size_t> t.ne[2]
-    take_u64(s, c, &offset, what)
+    read_u64(s, c, &offset, what)
     t.data = <void *> <size_t> offset
     room = grown(s.tensors, s.n_tensors, sizeof(tm_tensor))
     if room == NULL:
@@ -328,7 +328,7 @@ cdef int check_overlap(const gguf_shard *s) except -1:
     free(e)
     if second >= 0:
         t = &s.tensors[first]
-        bad_tensor(s, &s.tensors[second], f"its data overlaps that of tensor {quoted(t.name, strlen(t.name))}")
+        refuse_tensor(s, &s.tensors[second], f"its data overlaps that of tensor {quoted(t.name, strlen(t.name))}")
     return 0
 
 
@@ -342,21 +342,21 @@ cdef int place_tensors(gguf_shard *s, size_t pos, size_t alignment) except -1:
     if s.n_tensors == 0:
         return 0
     if start > size:
-        bad(s, pos, f"the file ends before its tensor data: {CUT_SHORT}")
+        refuse_at(s, pos, f"the file ends before its tensor data: {CUT_SHORT}")
     for i in range(s.n_tensors):
         t = &s.tensors[i]
         offset = <size_t> t.data
         need = tensor_bytes(t)
         if offset % alignment != 0:
-            bad_tensor(s, t, f"its offset {offset} is no multiple of the alignment {alignment}")
+            refuse_tensor(s, t, f"its offset {offset} is no multiple of the alignment {alignment}")
         if offset > size - start or need > size - start - offset:
-            bad_tensor(s, t, f"needs {need} bytes at offset {offset} of the data section, which has {size - start}: "
-                             f"{CUT_SHORT}")
+            refuse_tensor(s, t, f"needs {need} bytes at offset {offset} of the data section, which has {size - start}: "
+                                f"{CUT_SHORT}")
         info = ggml_type(t.type)
         # Numbers are read in place, so they must lie where the processor may load them; blocks are read bytewise.
         if info.block == 1 and (start + offset) % <size_t> info.bytes != 0:
-            bad_tensor(s, t, f"{(<bytes> info.name).decode()} data at byte {start + offset} of the file is not aligned "
-                             f"to {info.bytes} bytes")
+            refuse_tensor(s, t, f"{(<bytes> info.name).decode()} data at byte {start + offset} of the file is not "
+                                f"aligned to {info.bytes} bytes")
         t.data = <void *> (s.map.data + start + offset)
     check_overlap(s)
     return 0

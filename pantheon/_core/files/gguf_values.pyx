@@ -71,7 +71,7 @@ cdef str kind_of(const gguf_kv *kv):
     return f"of type {(<bytes> value_type_name(kv.type)).decode()}"
 
 
-cdef int wrong(const pn_mapping *m, const gguf_kv *kv, str message) except -1:
+cdef int refuse_key(const pn_mapping *m, const gguf_kv *kv, str message) except -1:
     raise ValueError(f"{path_of(m)}: key {quoted(kv.key, kv.key_len)}: {message}")
 
 
@@ -82,7 +82,7 @@ cdef int element(const pn_mapping *m, const gguf_kv *kv, int64_t i, int *type, c
         data[0] = kv.data
         return 0
     if i < 0 or <uint64_t> i >= kv.count:
-        wrong(m, kv, f"has {kv.count} elements, element {i} is needed")
+        refuse_key(m, kv, f"has {kv.count} elements, element {i} is needed")
     type[0] = kv.elem_type
     data[0] = kv.data + <size_t> i * value_size(kv.elem_type)
     return 0
@@ -142,8 +142,8 @@ cdef int kv_int(const pn_mapping *m, const gguf_kv *kv, int64_t i, int64_t *out)
     element(m, kv, i, &type, &p)
     if not load_int(type, p, out):
         if type == GGUF_U64:
-            wrong(m, kv, "the number does not fit into 63 bits")
-        wrong(m, kv, f"is {kind_of(kv)}, an integer is needed")
+            refuse_key(m, kv, "the number does not fit into 63 bits")
+        refuse_key(m, kv, f"is {kind_of(kv)}, an integer is needed")
     return 0
 
 
@@ -157,7 +157,7 @@ cdef int kv_float(const pn_mapping *m, const gguf_kv *kv, int64_t i, double *out
     elif load_int(type, p, &whole):
         out[0] = <double> whole
     else:
-        wrong(m, kv, f"is {kind_of(kv)}, a number is needed")
+        refuse_key(m, kv, f"is {kind_of(kv)}, a number is needed")
     return 0
 
 
@@ -168,13 +168,13 @@ cdef int kv_bool(const pn_mapping *m, const gguf_kv *kv, bint *out) except -1:
     elif load_int(kv.type, kv.data, &whole):
         out[0] = whole != 0
     else:
-        wrong(m, kv, f"is {kind_of(kv)}, a bool is needed")
+        refuse_key(m, kv, f"is {kind_of(kv)}, a bool is needed")
     return 0
 
 
 cdef str kv_str(const pn_mapping *m, const gguf_kv *kv):
     if kv.type != GGUF_STRING:
-        wrong(m, kv, f"is {kind_of(kv)}, a string is needed")
+        refuse_key(m, kv, f"is {kind_of(kv)}, a string is needed")
     try:
         return PyUnicode_DecodeUTF8(<const char *> kv.data, kv.count, NULL)
     except UnicodeDecodeError as error:
@@ -211,13 +211,13 @@ cdef list strings(const pn_mapping *m, const gguf_kv *kv):
     for i in range(kv.count):
         text = cursor_string(&c, &length)
         if text == NULL:                 # the scan at load passed here: somebody writes to the mapped file
-            wrong(m, kv, f"string {i} changed after the file was opened")
+            refuse_key(m, kv, f"string {i} changed after the file was opened")
         item = PyBytes_FromStringAndSize(<const char *> text, length)
         if not raw:
             try:
                 item = (<bytes> item).decode("utf-8")
             except UnicodeDecodeError as error:
-                wrong(m, kv, f"string {i} is not UTF-8 at byte {error.start}")
+                refuse_key(m, kv, f"string {i} is not UTF-8 at byte {error.start}")
         result.append(item)
     return result
 

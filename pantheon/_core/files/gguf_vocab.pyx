@@ -25,7 +25,7 @@ cpdef int64_t most_tokens(int64_t n_vocab) noexcept:
     return min(2 * n_vocab + (1 << 16), <int64_t> MOST_TOKENS)
 
 
-cdef int wrong(const gguf_shard *s, const gguf_kv *kv, str message) except -1:
+cdef int refuse_key(const gguf_shard *s, const gguf_kv *kv, str message) except -1:
     raise ValueError(f"{path_of(s.map)}: key {quoted(kv.key, kv.key_len)} {message}")
 
 
@@ -34,8 +34,9 @@ cdef const gguf_kv *array(const gguf_shard *s, const char *key, int type, int ot
     cdef const gguf_kv *kv = gguf_shard_find(s, key)
     if kv != NULL and (kv.type != GGUF_ARRAY or (kv.elem_type != type and kv.elem_type != other_type)):
         found = kv.elem_type if kv.type == GGUF_ARRAY else kv.type
-        wrong(s, kv, f"must be an array of {(<bytes> value_type_name(type)).decode()}, not "
-                     f"{'an array of ' if kv.type == GGUF_ARRAY else ''}{(<bytes> value_type_name(found)).decode()}")
+        refuse_key(s, kv, f"must be an array of {(<bytes> value_type_name(type)).decode()}, not "
+                          f"{'an array of ' if kv.type == GGUF_ARRAY else ''}"
+                          f"{(<bytes> value_type_name(found)).decode()}")
     return kv
 
 
@@ -43,14 +44,14 @@ cdef const uint8_t *per_token(const gguf_shard *s, const gguf_kv *kv, int64_t n_
     if kv == NULL:
         return NULL
     if kv.count != <uint64_t> n_tokens:
-        wrong(s, kv, f"has {kv.count} elements for {n_tokens} tokens")
+        refuse_key(s, kv, f"has {kv.count} elements for {n_tokens} tokens")
     return kv.data
 
 
 cdef int at_most(const gguf_shard *s, const gguf_kv *kv, int64_t most) except -1:
     """Before anything is made of the array."""
     if kv.count > <uint64_t> most:
-        wrong(s, kv, f"has {kv.count} elements, more than the {most} that the vocabulary can use")
+        refuse_key(s, kv, f"has {kv.count} elements, more than the {most} that the vocabulary can use")
     return 0
 
 
@@ -60,7 +61,7 @@ cdef int32_t special(const gguf_shard *s, const char *key, int64_t n_tokens) exc
     if kv == NULL:
         return -1
     if kv.type == GGUF_ARRAY:
-        wrong(s, kv, "must be a single token id")
+        refuse_key(s, kv, "must be a single token id")
     kv_int(s.map, kv, 0, &id)
     return <int32_t> id if 0 <= id < n_tokens else -1
 
@@ -96,7 +97,7 @@ cdef int fill(const gguf_shard *s, const gguf_kv *tokens, ft_vocabulary *v) exce
     cdef int64_t bad = -1
     cdef str kind = None if model == NULL else kv_str(s.map, model)
     if tokens.count == 0:
-        wrong(s, tokens, "is empty")
+        refuse_key(s, tokens, "is empty")
     at_most(s, tokens, MOST_WORLD_TOKENS if kind == "rwkv" else MOST_TOKENS)
     v.n_tokens = tokens.count
     v.tokens = tokens.data
@@ -125,7 +126,7 @@ cdef int fill(const gguf_shard *s, const gguf_kv *tokens, ft_vocabulary *v) exce
         with nogil:
             bad = bad_byte_token(s, v)
         if bad >= 0:
-            wrong(s, tokens, f"has at index {bad} a byte token that is not <0x00> .. <0xFF>")
+            refuse_key(s, tokens, f"has at index {bad} a byte token that is not <0x00> .. <0xFF>")
     return 0
 
 

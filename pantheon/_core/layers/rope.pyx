@@ -25,7 +25,7 @@ cdef double yarn_dim(const pn_config *c, double rotations) noexcept nogil:
     return c.rope_dims * log(c.rope_orig_ctx / (2 * M_PI * rotations)) / (2 * log(c.rope_base))
 
 
-cdef double scaled(const pn_config *c, int p, double f) noexcept nogil:
+cdef double scaled_frequency(const pn_config *c, int p, double f) noexcept nogil:
     """Frequency of pair p under the model's scaling, from its plain frequency f."""
     cdef double low, high, t, wavelength
     if c.rope_scaling == PN_ROPE_SCALING_LINEAR:
@@ -68,7 +68,7 @@ cdef int rope_init(pn_rope *r, const pn_config *c, const float *factors) except 
     if r.freq == NULL:
         raise MemoryError("no memory for the rotation's frequencies")
     for p in range(r.n_pair):
-        r.freq[p] = scaled(c, p, pow(c.rope_base, -2.0 * p / c.rope_dims))
+        r.freq[p] = scaled_frequency(c, p, pow(c.rope_base, -2.0 * p / c.rope_dims))
         if factors != NULL:
             r.freq[p] /= factors[p]
     return 0
@@ -79,7 +79,7 @@ cdef void rope_free(pn_rope *r) noexcept nogil:
     r.freq = NULL
 
 
-cdef inline void turn(const pn_rope *r, int p, int pos, float *cs) noexcept nogil:
+cdef inline void cos_sin(const pn_rope *r, int p, int pos, float *cs) noexcept nogil:
     cdef double angle = pos * r.freq[p]
     cs[2 * p] = <float>(cos(angle) * r.factor)
     cs[2 * p + 1] = <float>(sin(angle) * r.factor)
@@ -88,7 +88,7 @@ cdef inline void turn(const pn_rope *r, int p, int pos, float *cs) noexcept nogi
 cdef void rope_angles(const pn_rope *r, int pos, float *cs) noexcept nogil:
     cdef int p
     for p in range(r.n_pair):
-        turn(r, p, pos, cs)
+        cos_sin(r, p, pos, cs)
 
 
 cdef void mrope_angles(const pn_rope *r, const int *sections, const int *pos, float *cs) noexcept nogil:
@@ -97,7 +97,7 @@ cdef void mrope_angles(const pn_rope *r, const int *sections, const int *pos, fl
         axis = p % 3
         if axis != 0 and p >= 3 * sections[axis]:
             axis = 0
-        turn(r, p, pos[axis], cs)
+        cos_sin(r, p, pos[axis], cs)
 
 
 SCALINGS = {"none": PN_ROPE_SCALING_NONE, "linear": PN_ROPE_SCALING_LINEAR, "yarn": PN_ROPE_SCALING_YARN,
