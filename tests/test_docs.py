@@ -29,7 +29,21 @@ def test_the_whole_of_it_is_shown():
     imports = {"from", "import", ")"}
     missing = [line for line in lines if line and line not in code.splitlines() and line.split()[0] not in imports
                and not re.fullmatch(r"    \w+,", line)]
-    assert missing == [] and len(shown) == 6
+    assert missing == [] and len(shown) == 5
+
+
+def quoted():
+    """(path, lines) of every piece of a file that the page shows, after a line that ends with its name."""
+    return re.findall(r"`(pantheon/[^`\n]+)`:\n\n```cython\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+
+
+@pytest.mark.parametrize(("path", "text"), quoted(), ids=lambda value: value.splitlines()[0].strip()[:40])
+def test_the_pieces_of_files_are_in_them(path, text):
+    assert text in (ROOT / path).read_text()
+
+
+def test_each_piece_of_cython_has_its_file():
+    assert len(quoted()) == PAGE.read_text().count("```cython") == 2
 
 
 def test_pages_link_to_files_that_exist():

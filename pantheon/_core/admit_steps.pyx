@@ -7,7 +7,7 @@ its answer to FIT, CAPPED or DENIED. pn_admit_reserve decides under memwatch's l
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from pantheon._core.arch.ops cimport pn_run_sizes
+from pantheon._core.arch.ops cimport pn_arch_weights, pn_run_sizes
 from pantheon._core.base.report cimport pn_log, pn_set_error, pn_set_no_memory
 from pantheon._core.memory.admit cimport pn_admit_request
 from pantheon._core.memory.cost cimport pn_cost_die, pn_cost_kv, pn_cost_need
@@ -110,7 +110,7 @@ cdef void admit_price(const pn_model *model, int n_ctx, pn_kv_type kv_type, int 
     cost.logits_bytes = (<uint64_t>max(batch, window if all_logits else 1)
                          * <uint64_t>model.config.n_vocab * sizeof(float))
     cost.page_bytes = pn_memwatch_page_bytes()
-    cost.scratch_held = ops_of(model).work_bytes(model)
+    cost.scratch_held = (<const pn_arch_weights *>model.weights).work_bytes
 
 
 cdef int pn_cost_of(const pn_model *model, int n_prompt, int n_new, int window, pn_kv_type kv_type,

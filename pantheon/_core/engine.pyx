@@ -388,11 +388,7 @@ cdef int pn_state_set_reach(pn_state *state, int reach) noexcept nogil:
 
 
 cdef int pn_state_reach(const pn_state *state) noexcept nogil:
-    if not given(state, b"state"):
-        return -1
-    if ops_of_state(state).state_reach == NULL:
-        return pn_state_n_ctx(state)
-    return ops_of_state(state).state_reach(state)
+    return ops_of_state(state).state_reach(state) if given(state, b"state") else -1
 
 
 cdef int pn_state_reset(pn_state *state) noexcept nogil:
@@ -422,36 +418,28 @@ cdef int pn_state_truncate(pn_state *state, int pos) noexcept nogil:
 
 
 cdef size_t pn_state_snapshot_bytes(const pn_state *state) noexcept nogil:
-    cdef const pn_arch_ops *ops
-    if not given(state, b"state"):
-        return 0
-    ops = ops_of_state(state)
-    return ops.state_snapshot_bytes(state) if ops.state_snapshot_bytes != NULL else 0
+    return ops_of_state(state).state_snapshot_bytes(state) if given(state, b"state") else 0
 
 
 cdef int pn_state_snapshot(const pn_state *state, void *out) noexcept nogil:
-    cdef const pn_arch_ops *ops
     if not given(state, b"state"):
         return -1
-    ops = ops_of_state(state)
-    if ops.state_snapshot == NULL:
+    if pn_state_snapshot_bytes(state) == 0:
         return 0
-    return ops.state_snapshot(state, out) if given(out, b"out") else -1
+    return ops_of_state(state).state_snapshot(state, out) if given(out, b"out") else -1
 
 
 cdef int pn_state_restore(pn_state *state, const void *snapshot, int pos) noexcept nogil:
-    cdef const pn_arch_ops *ops
     if not given(state, b"state"):
         return -1
-    ops = ops_of_state(state)
-    if ops.state_restore == NULL:
+    if pn_state_snapshot_bytes(state) == 0:
         return pn_state_truncate(state, pos)
     if not given(snapshot, b"snapshot"):
         return -1
     if not 0 <= pos <= state.pos:
         pn_set_error(b"cannot restore position %d: the state holds %d", pos, state.pos)
         return -1
-    return ops.state_restore(state, snapshot, pos)
+    return ops_of_state(state).state_restore(state, snapshot, pos)
 
 
 cdef int pn_state_n_ctx(const pn_state *state) noexcept nogil:

@@ -2,7 +2,7 @@
 # header: `cimport pantheon` needs nothing else.
 #
 # Three lives: a pn_model is a loaded file (weights are views into the mapping, shared by all its sequences), a pn_state
-# is one sequence (KV cache and scratch of its own), a pn_arena is one forward (reset when the next one begins). Each
+# is one sequence (KV cache and scratch of its own), a pn_arena holds what lives for one forward. Each
 # pointer says what it points to and who owns that.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-# pn_arena: bump allocator for the scratch of one forward. Reset between forwards; nothing in it persists across tokens.
+# pn_arena: bump allocator for the scratch of forwards of one token. What a forward writes there does not outlive it.
 from pantheon._core.types cimport pn_arena, pn_config
 
 # GIL; the caller owns the result; MemoryError.

@@ -6,14 +6,14 @@ cdef struct carver:
     uint8_t *base                        # 64-byte aligned; NULL: only counts
     size_t used
 
+# Bytes of a buffer with what keeps the next one aligned.
+cdef inline size_t aligned(size_t n) noexcept nogil:
+    return (n + 63) // 64 * 64
+
 cdef inline void *carve(carver *m, size_t n) noexcept nogil:
     cdef void *p = m.base + m.used if m.base != NULL else NULL
-    m.used += (n + 63) // 64 * 64
+    m.used += aligned(n)
     return p
 
 cdef inline float *carve_floats(carver *m, size_t rows, size_t n) noexcept nogil:
     return <float *>carve(m, rows * n * sizeof(float))
-
-# Where the next buffer begins; NULL when only counting.
-cdef inline uint8_t *carve_rest(carver *m) noexcept nogil:
-    return m.base + m.used if m.base != NULL else NULL

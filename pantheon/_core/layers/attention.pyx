@@ -7,6 +7,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
+from pantheon._core.base.carver cimport aligned
 from pantheon._core.base.phases cimport PHASE_ATTENTION, PHASE_VECTORS, phase_enter
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_ATTN_TILE, pn_attn_rows
@@ -16,10 +17,6 @@ from pantheon._core.layers.linear cimport pn_team, team_counter, team_range
 
 cdef inline int max_rows(int n_head, int n_kv_head) noexcept nogil:
     return ATTN_BLOCK * (n_head // n_kv_head)
-
-
-cdef inline size_t aligned(size_t n) noexcept nogil:
-    return (n + 63) // 64 * 64
 
 
 cdef size_t attention_scratch(int n_head, int n_kv_head, int head_dim) noexcept nogil:

@@ -27,12 +27,10 @@ cdef struct pn_deltanet:                 # weights of one layer; vectors are f32
     const float *norm                    # (v_dim,)
     pn_group out                         # (n_embd, values)
 
-cdef struct pn_deltanet_state:           # of one sequence, all layers; borrowed from its owner, zero at the start
+cdef struct pn_deltanet_run:             # consecutive tokens of one sequence
+    # what it keeps of all layers; borrowed, zero at the start
     float *conv                          # (n_layer, taps - 1, channels) inputs of the convolution, oldest first
     float *s                             # (n_layer, n_v_head, k_dim, v_dim), a head in the layout of kernels.h
-
-cdef struct pn_deltanet_run:             # consecutive tokens of one sequence
-    pn_deltanet_state *state
     int first                            # token of the step
     int n
 

@@ -7,14 +7,11 @@ from libc.math cimport sqrt
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
+from pantheon._core.base.carver cimport aligned
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.layers.linear cimport pn_team, team_counter, team_range
 
 cdef float L2_EPS = 1e-6                 # the published constant, no hyper-parameter
-
-
-cdef inline size_t aligned(size_t n) noexcept nogil:
-    return (n + 63) // 64 * 64
 
 
 cdef size_t deltanet_scratch(const pn_deltanet_dims *d) noexcept nogil:
@@ -117,7 +114,7 @@ cdef void deltanet_mix(pn_team *team, const pn_deltanet *w, const pn_deltanet_st
         end = step.n_runs * d.n_k_head
     while i < end:
         u.run = &step.runs[i // d.n_k_head]
-        u.conv = u.run.state.conv + slot * deltanet_conv_size(d)
-        u.s = u.run.state.s + slot * deltanet_s_size(d)
+        u.conv = u.run.conv + slot * deltanet_conv_size(d)
+        u.s = u.run.s + slot * deltanet_s_size(d)
         unit(team, &u, i % d.n_k_head)
         i = i + 1 if single else pn_counter_next(counter)

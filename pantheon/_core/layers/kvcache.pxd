@@ -19,13 +19,15 @@ cdef struct pn_llama_kv_cache:
     size_t nbytes                        # of all
     uint8_t *data                        # (n_layer, n_kv_head, k_bytes + v_bytes), pages, zero where never written
 
-# GIL; MemoryError. Quantised types need a head_dim that is a multiple of 32: others get f16, with a log line.
-cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL
-cdef void kvcache_free(pn_llama_kv_cache *kv) noexcept nogil
+# GIL; MemoryError. Makes a zeroed *kv a cache of n_layer layers. Quantised types need a head_dim that is a multiple of
+# 32: others get f16, with a log line.
+cdef int kvcache_init(pn_llama_kv_cache *kv, const pn_config *c, int n_layer, int n_ctx, pn_kv_type type) except -1
+# nogil. Frees its memory, not *kv.
+cdef void kvcache_release(pn_llama_kv_cache *kv) noexcept nogil
 # nogil. Zeroes K and V up to the highest position used, so that untouched memory stays untouched.
 cdef void kvcache_reset(pn_llama_kv_cache *kv) noexcept nogil
 # nogil. Bytes of a cache without making one.
-cdef size_t kvcache_bytes(const pn_config *c, int n_ctx, pn_kv_type type) noexcept nogil
+cdef size_t kvcache_bytes(const pn_config *c, int n_layer, int n_ctx, pn_kv_type type) noexcept nogil
 
 # nogil. The type that a cache of this type really gets, never PN_KV_DEFAULT.
 cdef pn_kv_type kvcache_type(const pn_config *c, pn_kv_type type) noexcept nogil

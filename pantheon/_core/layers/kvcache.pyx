@@ -1,8 +1,8 @@
 """KV cache of one sequence of a transformer (see kvcache.pxd for the contract)."""
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from pantheon._core.base.carver cimport aligned
 from pantheon._core.base.pages cimport pn_pages_free, pn_pages_new
 from pantheon._core.base.report cimport pn_log
 from pantheon._core.kernels.table cimport pn_kernels_active, pn_kv_ops
@@ -29,15 +29,11 @@ cdef inline const pn_kv_ops *ops_of(pn_kv_type type) noexcept nogil:
     return &pn_kernels_active().kv[<int>type - <int>PN_KV_F16]
 
 
-cdef inline size_t aligned(size_t n) noexcept nogil:
-    return (n + 63) // 64 * 64
-
-
-cdef size_t kvcache_bytes(const pn_config *c, int n_ctx, pn_kv_type type) noexcept nogil:
+cdef size_t kvcache_bytes(const pn_config *c, int n_layer, int n_ctx, pn_kv_type type) noexcept nogil:
     cdef const pn_kv_ops *ops = ops_of(kvcache_type(c, type))
     n_ctx = (n_ctx + 7) // 8 * 8
-    return <size_t>c.n_layer * c.n_kv_head * (aligned(ops.k_bytes(n_ctx, c.head_dim))
-                                              + aligned(ops.v_bytes(n_ctx, c.head_dim)))
+    return <size_t>n_layer * c.n_kv_head * (aligned(ops.k_bytes(n_ctx, c.head_dim))
+                                            + aligned(ops.v_bytes(n_ctx, c.head_dim)))
 
 
 cdef void kvcache_cost(const pn_config *c, int n_layer, pn_kv_type type, pn_cost *cost) noexcept nogil:
@@ -49,33 +45,28 @@ cdef void kvcache_cost(const pn_config *c, int n_layer, pn_kv_type type, pn_cost
     cost.n_areas += 2
 
 
-cdef pn_llama_kv_cache *kvcache_new(const pn_config *c, int n_ctx, pn_kv_type type) except NULL:
-    cdef pn_llama_kv_cache *kv = <pn_llama_kv_cache *>calloc(1, sizeof(pn_llama_kv_cache))
-    if kv == NULL:
-        raise MemoryError("no memory for a KV cache")
+cdef int kvcache_init(pn_llama_kv_cache *kv, const pn_config *c, int n_layer, int n_ctx, pn_kv_type type) except -1:
     kv.type = kvcache_type(c, type)
     if type != PN_KV_DEFAULT and kv.type != type:
         pn_log(PN_LOG_WARNING, b"KV cache: head_dim %d is no multiple of 32, f16 is used instead of a quantised type",
                c.head_dim)
     kv.ops = ops_of(kv.type)
-    kv.n_layer = c.n_layer
+    kv.n_layer = n_layer
     kv.n_kv_head = c.n_kv_head
     kv.head_dim = c.head_dim
     kv.n_ctx = (n_ctx + 7) // 8 * 8
     kv.k_bytes = aligned(kv.ops.k_bytes(kv.n_ctx, kv.head_dim))
     kv.v_bytes = aligned(kv.ops.v_bytes(kv.n_ctx, kv.head_dim))
-    kv.nbytes = kvcache_bytes(c, n_ctx, type)
+    kv.nbytes = kvcache_bytes(c, n_layer, n_ctx, type)
     kv.data = <uint8_t *>pn_pages_new(kv.nbytes)
     if kv.data == NULL:
-        kvcache_free(kv)
-        raise MemoryError(f"KV cache of {n_ctx} positions: {(<object>kvcache_bytes(c, n_ctx, type)):,} bytes")
-    return kv
+        raise MemoryError(f"KV cache of {n_ctx} positions: {(<object>kv.nbytes):,} bytes")
+    return 0
 
 
-cdef void kvcache_free(pn_llama_kv_cache *kv) noexcept nogil:
-    if kv != NULL:
-        pn_pages_free(kv.data, kv.nbytes)
-        free(kv)
+cdef void kvcache_release(pn_llama_kv_cache *kv) noexcept nogil:
+    pn_pages_free(kv.data, kv.nbytes)
+    kv.data = NULL
 
 
 cdef void kvcache_reset(pn_llama_kv_cache *kv) noexcept nogil:

@@ -6,6 +6,7 @@
 # several. The bits of a result depend on neither.
 from libc.stdint cimport uint8_t
 
+from pantheon._core.base.carver cimport carver
 from pantheon._core.base.pool cimport pn_counter
 from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_act, pn_kernels, pn_type_ops
 from pantheon._core.layers.matrix cimport pn_matrix
@@ -40,14 +41,19 @@ cdef struct pn_input:                    # one matrix input: n_tok vectors, in a
     pn_act act[PN_ACT_KINDS]
     uint8_t *packed[GROUP_MAX]           # tiles of pack_tok tokens each
 
+cdef struct pn_reads:                    # what all groups that read one input read of it
+    int n                                # elements of a vector; 0: nobody reads it
+    bint kinds[PN_ACT_KINDS]
+    size_t packed[GROUP_MAX]             # bytes of each packed form of all vectors
+
 # nogil. Adds a matrix that exists; computes the group's forms.
 cdef void group_add(pn_group *g, const pn_matrix *m) noexcept nogil
 # nogil. Most scratch that panels of the group's types need.
 cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil
-# nogil. Lays out the forms of up to n_tok vectors f (n_tok, n) for the groups that may read them; base NULL: only
-# counts. Returns the bytes used, a multiple of 64.
-cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **groups, int n_groups,
-                         int n_tok) noexcept nogil
+# nogil. Adds what g reads of an input of up to n_tok vectors.
+cdef void reads_add(pn_reads *r, const pn_group *g, int n_tok) noexcept nogil
+# nogil. Carves the forms of up to n_tok vectors f (n_tok, n) that are read; begun for all of them.
+cdef void input_layout(pn_input *x, carver *m, float *f, const pn_reads *r, int n_tok) noexcept nogil
 # nogil. Sets the token count of the step about to run; not more than was laid out.
 cdef void input_begin(pn_input *x, int n_tok) noexcept nogil
 # nogil. Makes the forms of tokens [t0, t1) that g reads: input_quantize, then input_pack. t0 is a multiple of the

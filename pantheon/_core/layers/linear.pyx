@@ -2,6 +2,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t
 from libc.string cimport memset
 
+from pantheon._core.base.carver cimport carve, carve_floats, carver
 from pantheon._core.base.phases cimport PHASE_PRODUCTS, PHASE_VECTORS, PHASE_WAITING, phase_enter
 from pantheon._core.base.pool cimport fw_pool_barrier, pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport (
@@ -33,10 +34,6 @@ cdef extern from *:
 
 cdef enum:
     PREFETCH_LINES = 4                   # of each of the 8 streams
-
-
-cdef inline size_t aligned(size_t n) noexcept nogil:
-    return (n + 63) // 64 * 64
 
 
 cdef void team_range(const pn_team *team, int n, int unit, int *a, int *b) noexcept nogil:
@@ -90,52 +87,44 @@ cdef size_t group_panel_bytes(const pn_group *g) noexcept nogil:
     return most
 
 
-cdef inline void *carve(uint8_t *base, size_t *used, size_t n) noexcept nogil:
-    cdef void *p = base + used[0] if base != NULL else NULL
-    used[0] += aligned(n)
-    return p
+cdef void reads_add(pn_reads *r, const pn_group *g, int n_tok) noexcept nogil:
+    cdef int k
+    r.n = g.cols
+    for k in range(PN_ACT_KINDS):
+        r.kinds[k] = r.kinds[k] or g.kinds[k]
+    for k in range(g.n_forms):
+        r.packed[k] = max(r.packed[k], packed_bytes(g.m[g.form_of[k]].ops, g.cols, n_tok))
 
 
-cdef size_t input_layout(pn_input *x, uint8_t *base, float *f, const pn_group **groups, int n_groups,
-                         int n_tok) noexcept nogil:
-    cdef size_t used = 0, form_bytes
-    cdef int i, k, block
-    cdef bint wanted
-    cdef size_t n = groups[0].cols
+cdef void input_layout(pn_input *x, carver *m, float *f, const pn_reads *r, int n_tok) noexcept nogil:
+    cdef int k, block
+    cdef size_t n = r.n
     cdef pn_act *act
     memset(x, 0, sizeof(pn_input))
-    x.n = groups[0].cols
+    x.n = r.n
     x.f = f
     for k in range(PN_ACT_KINDS):
-        wanted = False
-        for i in range(n_groups):
-            wanted = wanted or groups[i].kinds[k]
         act = &x.act[k]
         act.n = x.n
         act.f = x.f
-        if k == <int>PN_ACT_F32 or not wanted:
+        if k == <int>PN_ACT_F32 or not r.kinds[k]:
             continue
         block = 32 if k == <int>PN_ACT_Q32 or k == <int>PN_ACT_WIDE else x.n if k == <int>PN_ACT_ROW else 256
         if k == <int>PN_ACT_WIDE:
-            act.wide = <int16_t *>carve(base, &used, n * n_tok * sizeof(int16_t))
+            act.wide = <int16_t *>carve(m, n * n_tok * sizeof(int16_t))
         else:
-            act.q = <int8_t *>carve(base, &used, n * n_tok)
-        act.d = <float *>carve(base, &used, n // block * n_tok * sizeof(float))
+            act.q = <int8_t *>carve(m, n * n_tok)
+        act.d = carve_floats(m, n_tok, n // block)
         if k == <int>PN_ACT_Q32:
-            act.s = <float *>carve(base, &used, n // 32 * n_tok * sizeof(float))
-            act.bsum = <int32_t *>carve(base, &used, n // 32 * n_tok * sizeof(int32_t))
+            act.s = carve_floats(m, n_tok, n // 32)
+            act.bsum = <int32_t *>carve(m, n // 32 * n_tok * sizeof(int32_t))
         elif k == <int>PN_ACT_ROW:
-            act.bsum = <int32_t *>carve(base, &used, n_tok * sizeof(int32_t))
+            act.bsum = <int32_t *>carve(m, n_tok * sizeof(int32_t))
         elif k == <int>PN_ACT_Q256:
-            act.sum = <int16_t *>carve(base, &used, n // 16 * n_tok * sizeof(int16_t))
+            act.sum = <int16_t *>carve(m, n // 16 * n_tok * sizeof(int16_t))
     for k in range(GROUP_MAX if n_tok > 1 else 0):
-        form_bytes = 0
-        for i in range(n_groups):
-            if k < groups[i].n_forms:
-                form_bytes = max(form_bytes,
-                                 packed_bytes(groups[i].m[groups[i].form_of[k]].ops, x.n, n_tok))
-        x.packed[k] = <uint8_t *>carve(base, &used, form_bytes)
-    return used
+        x.packed[k] = <uint8_t *>carve(m, r.packed[k])
+    input_begin(x, n_tok)
 
 
 cdef void input_begin(pn_input *x, int n_tok) noexcept nogil:

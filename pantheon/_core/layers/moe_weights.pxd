@@ -1,7 +1,8 @@
 # Weights of a mixture-of-experts feed-forward, and the buffers of a run through it.
 from libc.stdint cimport uint8_t
 
-from pantheon._core.layers.linear cimport pn_group, pn_input
+from pantheon._core.base.carver cimport carver
+from pantheon._core.layers.linear cimport pn_group, pn_input, pn_reads
 from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
 
 cdef struct pn_moe:                      # weights of one layer
@@ -52,6 +53,13 @@ cdef struct pn_moe_work:
     uint8_t *packed                      # (blocks, block_bytes)
     pn_moe_rank *ranks                   # (n_ranks,)
 
+cdef struct pn_moe_reads:                # what the layers with experts read, all of them together
+    const pn_moe *moe                    # one of them, since their sizes are the same; NULL: there is none
+    pn_reads input
+    pn_reads down                        # of the routed experts' down
+    pn_reads shared                      # of the shared expert's down
+    size_t block_bytes                   # most of any layer
+
 # GIL; MemoryError. An empty layer; its arrays die with `owned`.
 cdef int moe_init(pn_moe *moe, pn_owned *owned, int n_embd, int n_experts, int n_used, int n_ff, int n_ff_shared,
                   bint renormalise, float scale) except -1
@@ -60,8 +68,8 @@ cdef void moe_set_router(pn_moe *moe, const pn_matrix *router, const pn_matrix *
 # nogil. Expert e; e == n_experts is the shared one.
 cdef void moe_set_expert(pn_moe *moe, int e, const pn_matrix *gate, const pn_matrix *up,
                          const pn_matrix *down) noexcept nogil
-# nogil. Lays out the buffers of a run of up to n_tok tokens of n_ranks ranks, for layers of the same sizes whose types
-# may differ; base NULL: only counts. Returns the bytes used, a multiple of 64. The layers' input, laid out by its
-# owner, must hold the forms of `router` and `reads`.
-cdef size_t moe_layout(pn_moe_work *work, uint8_t *base, const pn_moe **layers, int n_layers, int n_tok,
-                       int n_ranks) noexcept nogil
+# nogil. Adds a layer to what the buffers are for.
+cdef void moe_reads_add(pn_moe_reads *r, const pn_moe *moe) noexcept nogil
+# nogil. Carves the buffers of a run of up to n_tok tokens of n_ranks ranks. The layers' input, laid out by its owner,
+# must hold the forms of `router` and `reads`.
+cdef void moe_layout(pn_moe_work *work, carver *m, const pn_moe_reads *r, int n_tok, int n_ranks) noexcept nogil

@@ -2,8 +2,9 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
+from pantheon._core.base.carver cimport carve, carve_floats, carver
 from pantheon._core.kernels.table cimport PN_ACT_KINDS, pn_kernels_active
-from pantheon._core.layers.linear cimport group_add, group_panel_bytes, input_begin, input_layout, pn_group, pn_input
+from pantheon._core.layers.linear cimport group_add, group_panel_bytes, input_layout, pn_group, reads_add
 from pantheon._core.layers.matrix cimport owned_calloc, pn_matrix, pn_owned
 from pantheon._core.layers.panels cimport packed_bytes
 
@@ -63,37 +64,24 @@ cdef void moe_set_expert(pn_moe *moe, int e, const pn_matrix *gate, const pn_mat
 
 # ---- buffers ---------------------------------------------------------------------------------------------------------
 
-cdef inline void *carve(uint8_t *base, size_t *used, size_t n) noexcept nogil:
-    cdef void *p = base + used[0] if base != NULL else NULL
-    used[0] += (n + 63) // 64 * 64
-    return p
-
-
-cdef void layout_ff(pn_input *x, uint8_t *base, size_t *used, float *f, const pn_group *reads, int n) noexcept nogil:
-    """The forms of n vectors f, each as wide as `reads` says."""
-    if reads.cols > 0:
-        used[0] += input_layout(x, base + used[0] if base != NULL else NULL, f, &reads, 1, n)
-        input_begin(x, n)
-
-
-cdef void layout_rank(pn_moe_rank *rank, const pn_moe_work *work, uint8_t *base, size_t *used, const pn_moe *moe,
-                      const pn_group *reads, int n_tok) noexcept nogil:
-    """moe gives the sizes; reads: of the input, of down, of the shared down, for all layers."""
+cdef void layout_rank(pn_moe_rank *rank, const pn_moe_work *work, carver *m, const pn_moe_reads *r,
+                      int n_tok) noexcept nogil:
+    cdef const pn_moe *moe = r.moe
     cdef size_t rows = <size_t>n_tok * moe.n_used
     memset(rank, 0, sizeof(pn_moe_rank))
-    rank.logits = <float *>carve(base, used, moe.n_experts * sizeof(float))
-    rank.chosen = <int *>carve(base, used, moe.n_used * sizeof(int))
-    rank.weights = <float *>carve(base, used, (moe.n_used + 1) * sizeof(float))
-    layout_ff(&rank.ff, base, used, work.gate, &reads[1], moe.n_used)
-    layout_ff(&rank.ff_shared, base, used, work.gate_shared, &reads[2], 1)
+    rank.logits = carve_floats(m, 1, moe.n_experts)
+    rank.chosen = <int *>carve(m, moe.n_used * sizeof(int))
+    rank.weights = carve_floats(m, 1, moe.n_used + 1)
+    input_layout(&rank.ff, m, work.gate, &r.down, moe.n_used)
+    input_layout(&rank.ff_shared, m, work.gate_shared, &r.shared, 1)
     if n_tok == 1:
         return
-    rank.gathered = <float *>carve(base, used, <size_t>moe.block_tok * reads[0].cols * sizeof(float))
-    layout_ff(&rank.gather, base, used, rank.gathered, &reads[0], moe.block_tok)
-    rank.first = <int *>carve(base, used, (moe.n_experts + 2) * sizeof(int))
-    rank.block = <int *>carve(base, used, (moe.n_experts + 2) * sizeof(int))
-    rank.token = <int *>carve(base, used, (rows + n_tok) * sizeof(int))
-    rank.row = <int *>carve(base, used, rows * sizeof(int))
+    rank.gathered = carve_floats(m, moe.block_tok, r.input.n)
+    input_layout(&rank.gather, m, rank.gathered, &r.input, moe.block_tok)
+    rank.first = <int *>carve(m, (moe.n_experts + 2) * sizeof(int))
+    rank.block = <int *>carve(m, (moe.n_experts + 2) * sizeof(int))
+    rank.token = <int *>carve(m, (rows + n_tok) * sizeof(int))
+    rank.row = <int *>carve(m, rows * sizeof(int))
 
 
 cdef size_t most_blocks(const pn_moe *moe, int n_tok) noexcept nogil:
@@ -103,37 +91,35 @@ cdef size_t most_blocks(const pn_moe *moe, int n_tok) noexcept nogil:
             + ((n_tok + moe.block_tok - 1) // moe.block_tok if moe.n_ff_shared > 0 else 0))
 
 
-cdef size_t moe_layout(pn_moe_work *work, uint8_t *base, const pn_moe **layers, int n_layers, int n_tok,
-                       int n_ranks) noexcept nogil:
-    cdef const pn_moe *moe = layers[0]
-    cdef size_t used = 0, rows = <size_t>n_tok * moe.n_used
-    cdef size_t ff = rows * moe.n_ff * sizeof(float), ff_shared = <size_t>n_tok * moe.n_ff_shared * sizeof(float)
-    cdef pn_group reads[3]
+cdef void moe_reads_add(pn_moe_reads *r, const pn_moe *moe) noexcept nogil:
+    r.moe = moe
+    reads_add(&r.input, &moe.reads, 1)
+    reads_add(&r.down, &moe.down_reads, 1)
+    reads_add(&r.shared, &moe.shared_reads, 1)
+    r.block_bytes = max(r.block_bytes, moe.block_bytes)
+
+
+cdef void moe_layout(pn_moe_work *work, carver *m, const pn_moe_reads *r, int n_tok, int n_ranks) noexcept nogil:
+    cdef const pn_moe *moe = r.moe
+    cdef size_t rows = <size_t>n_tok * moe.n_used
     cdef pn_moe_rank scratch
-    cdef int i, k
+    cdef int i
     memset(work, 0, sizeof(pn_moe_work))
-    reads[0], reads[1], reads[2] = moe.reads, moe.down_reads, moe.shared_reads
-    for i in range(n_layers):
-        for k in range(PN_ACT_KINDS):
-            reads[0].kinds[k] = reads[0].kinds[k] or layers[i].reads.kinds[k]
-            reads[1].kinds[k] = reads[1].kinds[k] or layers[i].down_reads.kinds[k]
-            reads[2].kinds[k] = reads[2].kinds[k] or layers[i].shared_reads.kinds[k]
-        work.block_bytes = max(work.block_bytes, layers[i].block_bytes)
+    work.block_bytes = r.block_bytes
     work.n_tok = n_tok
-    work.logits = <float *>carve(base, &used, <size_t>n_tok * moe.n_experts * sizeof(float))
-    work.shared_logit = <float *>carve(base, &used, n_tok * sizeof(float))
-    work.chosen = <int *>carve(base, &used, rows * sizeof(int))
-    work.weights = <float *>carve(base, &used, (rows + n_tok) * sizeof(float))
-    work.gate = <float *>carve(base, &used, ff)
-    work.up = <float *>carve(base, &used, ff)
-    work.gate_shared = <float *>carve(base, &used, ff_shared)
-    work.up_shared = <float *>carve(base, &used, ff_shared)
-    work.out = <float *>carve(base, &used, (rows + n_tok) * moe.reads.cols * sizeof(float))
+    work.logits = carve_floats(m, n_tok, moe.n_experts)
+    work.shared_logit = carve_floats(m, 1, n_tok)
+    work.chosen = <int *>carve(m, rows * sizeof(int))
+    work.weights = carve_floats(m, 1, rows + n_tok)
+    work.gate = carve_floats(m, rows, moe.n_ff)
+    work.up = carve_floats(m, rows, moe.n_ff)
+    work.gate_shared = carve_floats(m, n_tok, moe.n_ff_shared)
+    work.up_shared = carve_floats(m, n_tok, moe.n_ff_shared)
+    work.out = carve_floats(m, rows + n_tok, r.input.n)
     if n_tok > 1:
-        layout_ff(&work.ff, base, &used, work.gate, &reads[1], <int>rows)
-        layout_ff(&work.ff_shared, base, &used, work.gate_shared, &reads[2], n_tok)
-        work.packed = <uint8_t *>carve(base, &used, most_blocks(moe, n_tok) * work.block_bytes)
-    work.ranks = <pn_moe_rank *>carve(base, &used, n_ranks * sizeof(pn_moe_rank))
+        input_layout(&work.ff, m, work.gate, &r.down, <int>rows)
+        input_layout(&work.ff_shared, m, work.gate_shared, &r.shared, n_tok)
+        work.packed = <uint8_t *>carve(m, most_blocks(moe, n_tok) * work.block_bytes)
+    work.ranks = <pn_moe_rank *>carve(m, n_ranks * sizeof(pn_moe_rank))
     for i in range(n_ranks):
-        layout_rank(&work.ranks[i] if base != NULL else &scratch, work, base, &used, moe, reads, n_tok)
-    return used
+        layout_rank(&work.ranks[i] if m.base != NULL else &scratch, work, m, r, n_tok)

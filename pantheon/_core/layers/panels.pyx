@@ -1,6 +1,7 @@
 """Matrix products with several packed tokens (see panels.pxd for the contract)."""
 from libc.stdint cimport uint8_t
 
+from pantheon._core.base.carver cimport aligned
 from pantheon._core.kernels.table cimport PN_PANEL, PN_TILE_TOK, pn_act, pn_type_ops
 from pantheon._core.layers.matrix cimport pn_matrix
 
@@ -23,10 +24,6 @@ cdef enum:
     PAIR_PANELS = 2                      # and where there is one;
     SHORT_COLS = 512                     # but rows so short that a pair would be too little work at once
     SHORT_PANELS = 8
-
-
-cdef inline size_t aligned(size_t n) noexcept nogil:
-    return (n + 63) // 64 * 64
 
 
 # ---- packed tokens ---------------------------------------------------------------------------------------------------

@@ -2,20 +2,12 @@
 # built from the same parts (phi.pyx).
 from libc.stdint cimport uint32_t
 
-from pantheon._core.arch.llama.structs cimport llama_layer_fn
 from pantheon._core.arch.ops cimport pn_arch_ops
 from pantheon._core.load.source cimport Source
 from pantheon._core.types cimport pn_arch, pn_model, pn_rope_kind, pn_state, tm_tensor
 
 # GIL. pn_arch_ops.load of a Hugging Face model.
 cdef int pn_llama_load_safetensors(pn_model *model, const pn_arch_ops *self, Source f) except -1
-# Entry points of an architecture with its own layer.
-cdef tm_tensor *llama_forward(pn_model *model, uint32_t token, pn_state *state, llama_layer_fn layer) noexcept nogil
-cdef int llama_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,
-                       llama_layer_fn layer) noexcept nogil
-cdef int llama_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n, float *logits_out,
-                             llama_layer_fn layer) noexcept nogil
-
 # nogil. The registry row of one architecture of the family.
 cdef pn_arch_ops pn_llama_ops(const char *name, pn_arch arch, pn_rope_kind rope_kind) noexcept nogil
 # nogil; see pn_forward_fn.

@@ -5,186 +5,43 @@ A run that is stopped between two layers leaves the recurrent states of its sequ
 marked broken, and refused until they are reset or restored.
 """
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from pantheon._core.arch.ops cimport pn_arch_ops, pn_run_sizes
-from pantheon._core.arch.qwen35.layers cimport qwen_job, qwen_task
+from pantheon._core.arch.ops cimport pn_arch_ops
+from pantheon._core.arch.qwen35.layers cimport qwen_add, qwen_enter, qwen_layer, qwen_leave, qwen_walk
 from pantheon._core.arch.qwen35.load cimport qwen35moe_hf_config, qwen35moe_load_config, qwen35moe_load_tensors
-from pantheon._core.arch.qwen35.state cimport (
-    qwen35moe_state_cost,
-    state_bytes,
-    state_free,
-    state_kv_type,
-    state_n_ctx,
-    state_new,
-    state_reset,
-    state_restore,
-    state_snapshot,
-    state_snapshot_bytes,
-    state_truncate,
-)
-from pantheon._core.arch.qwen35.structs cimport pn_qwen35moe_state, pn_qwen35moe_work
-from pantheon._core.arch.qwen35.work cimport qwen35moe_work, qwen35moe_work_begin, qwen35moe_work_need
-from pantheon._core.arch.run cimport (
-    pn_run,
-    pn_run_ops,
-    run_batch,
-    run_check,
-    run_check_files,
-    run_execute,
-    run_of,
-    run_pass,
-    run_prefill,
-)
-from pantheon._core.base.pages cimport pn_pages_free
+from pantheon._core.arch.qwen35.structs cimport pn_qwen35moe_work
+from pantheon._core.arch.run cimport run_forward, run_ops, weights_free, weights_new
+from pantheon._core.arch.sequence cimport sequence_new
+from pantheon._core.arch.structs cimport pn_kept
+from pantheon._core.base.report cimport pn_log
 from pantheon._core.files.gguf cimport gguf_close, gguf_open
 from pantheon._core.files.gguf_file cimport gguf_file
 from pantheon._core.files.gguf_values cimport path_of
-from pantheon._core.kernels.table cimport pn_kernels_active
-from pantheon._core.layers.deltanet cimport pn_deltanet_run
-from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
+from pantheon._core.layers.deltanet cimport deltanet_conv_size, deltanet_s_size
 from pantheon._core.layers.matrix cimport owned_free
 from pantheon._core.layers.rope cimport rope_free
 from pantheon._core.load.source cimport Source, source_check_extra, source_gguf
+from pantheon._core.memory.environment cimport environment_max_seq, pn_admit_kv_q4
 from pantheon._core.types cimport (
+    PN_ARCH_QWEN35,
+    PN_ARCH_QWEN35MOE,
+    PN_KV_DEFAULT,
+    PN_KV_Q4_0,
+    PN_LOG_WARNING,
     PN_MODEL_MAX_DIES,
     pn_arch,
     pn_config,
-    pn_cost,
     pn_kv_type,
     pn_model,
     pn_state,
     tm_tensor,
 )
 
-cdef enum:
-    PREFILL_WINDOW = 512                 # most tokens of one pass: many, as experts see few of them
-
-# A job and what it says of its sequences.
-cdef struct qwen_pass:
-    qwen_job job
-    pn_llama_kv_cache *caches[PREFILL_WINDOW]
-    int pos[PREFILL_WINDOW]
-    pn_deltanet_run runs[PREFILL_WINDOW]
-
-# ---- entry points ----------------------------------------------------------------------------------------------------
-
-cdef inline pn_qwen35moe_state *of(const pn_state *state) noexcept nogil:
-    return <pn_qwen35moe_state *>state.kv_cache
-
-
-cdef int begin(void *job, pn_run *run) noexcept nogil:
-    cdef qwen_pass *p = <qwen_pass *>job
-    cdef qwen_job *j = &p.job
-    cdef const pn_config *c = &run.model.config
-    cdef pn_qwen35moe_work *work = qwen35moe_work(run.model, run.n_tok, run.n_tok - run.first_out)
-    if work == NULL:
-        return -1
-    memset(j, 0, sizeof(qwen_job))
-    j.run = run
-    j.c = c
-    j.w = <pn_qwen35moe_model *>run.model.weights
-    j.work = work
-    j.n_tok = run.n_tok
-    j.attn.n_tok = run.n_tok
-    j.attn.n_head = c.n_head
-    j.attn.n_kv_head = c.n_kv_head
-    j.attn.head_dim = c.head_dim
-    j.attn.scale = c.attn_scale
-    j.attn.window = c.sliding_window
-    j.attn.q = work.q
-    j.attn.out = work.heads
-    j.attn.caches = p.caches
-    j.attn.pos = p.pos
-    j.delta.dims = &j.w.dims
-    j.delta.runs = p.runs
-    j.delta.qkv = work.qkv
-    j.delta.z = work.z
-    j.delta.beta = work.beta
-    j.delta.alpha = work.alpha
-    qwen35moe_work_begin(work, run.n_tok, run.n_tok - run.first_out)
-    return 0
-
-
-cdef void add(void *job, pn_state *state, int first, int n) noexcept nogil:
-    """The recurrent part of the state is about to move."""
-    cdef qwen_pass *p = <qwen_pass *>job
-    cdef pn_deltanet_run *run = &p.runs[p.job.delta.n_runs]
-    cdef int i
-    for i in range(n):
-        p.caches[first + i] = of(state).kv
-        p.pos[first + i] = state.pos + i
-    p.job.attn.one_sequence = n == p.job.n_tok
-    run.state = &of(state).recurrent
-    run.first = first
-    run.n = n
-    p.job.delta.n_runs += 1
-    of(state).used = True
-    of(state).broken = True
-
-
-cdef void advance(pn_state *state, int n) noexcept nogil:
-    state.pos += n
-    of(state).kv.high = max(of(state).kv.high, state.pos)
-    of(state).broken = False
-
-
-cdef bint broken(const pn_state *state) noexcept nogil:
-    return of(state).broken
-
-
-cdef pn_run_ops run_ops
-run_ops.window = PREFILL_WINDOW
-run_ops.task = qwen_task
-run_ops.begin = begin
-run_ops.add = add
-run_ops.advance = advance
-run_ops.n_ctx = state_n_ctx
-run_ops.broken = broken
-
-
-cdef tm_tensor *pn_qwen35moe_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
-    cdef qwen_pass p
-    cdef pn_run run
-    if run_check(&run_ops, model, token, state, 1) != 0:
-        return NULL
-    run = run_of(model, &token, 1, 0, of(state).logits)
-    run.embd_override = state.embd_override
-    if run_check_files(model) != 0 or begin(&p, &run) != 0:
-        return NULL
-    add(&p, state, 0, 1)
-    run_execute(&run_ops, &p, &run)
-    advance(state, 1)
-    return &of(state).logits_view
-
-
-cdef int prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
-                 bint all) noexcept nogil:
-    cdef qwen_pass p
-    return run_prefill(&run_ops, &p, model, tokens, n, state, logits_out, all)
-
-
-cdef int forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
-                       float *logits_out) noexcept nogil:
-    cdef qwen_pass p
-    return run_batch(&run_ops, &p, model, tokens, states, n, logits_out)
-
-
 # ---- life of a model -------------------------------------------------------------------------------------------------
 
-cdef pn_qwen35moe_model *new_model() except NULL:
-    cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>calloc(1, sizeof(pn_qwen35moe_model))
-    if w == NULL:
-        raise MemoryError("no memory for a model")
-    w.k = pn_kernels_active()
-    w.base.prefill_window = PREFILL_WINDOW
-    w.base.n_threads = 1
-    return w
-
-
-cdef pn_qwen35moe_model *load_model(Source f, pn_config *config) except NULL:
-    cdef pn_qwen35moe_model *w = new_model()
+cdef pn_qwen35moe_model *load_model(const pn_arch_ops *self, Source f, pn_config *config) except NULL:
+    cdef pn_qwen35moe_model *w = <pn_qwen35moe_model *>weights_new(self, sizeof(pn_qwen35moe_model))
     cdef int n_blocks
     f.owned = &w.owned
     try:
@@ -202,15 +59,14 @@ cdef pn_qwen35moe_model *load_model(Source f, pn_config *config) except NULL:
 
 
 cdef pn_qwen35moe_model *pn_qwen35moe_load(gguf_file *gguf, pn_config *config) except NULL:
-    return load_model(source_gguf(gguf, path_of(gguf.maps[0])), config)
+    return load_model(&row, source_gguf(gguf, path_of(gguf.maps[0])), config)
 
 
 cdef void pn_qwen35moe_free(pn_qwen35moe_model *w) noexcept nogil:
     if w != NULL:
         rope_free(&w.rope)
         owned_free(&w.owned)
-        pn_pages_free(w.work_memory, w.work_bytes)
-        free(w)
+        weights_free(w)
 
 
 cdef void pn_qwen35moe_model_set_dies(pn_qwen35moe_model *w, const int *dies, int n_dies) noexcept nogil:
@@ -219,7 +75,7 @@ cdef void pn_qwen35moe_model_set_dies(pn_qwen35moe_model *w, const int *dies, in
 
 
 cdef int load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
-    cdef pn_qwen35moe_model *w = load_model(f, &model.config)
+    cdef pn_qwen35moe_model *w = load_model(self, f, &model.config)
     model.weights = w
     pn_qwen35moe_model_set_dies(w, model.gpu_dies, model.n_gpu_dies)
     return 0
@@ -230,40 +86,54 @@ cdef void unload(pn_model *model) noexcept nogil:
     model.weights = NULL
 
 
-cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes, pn_cost *cost) noexcept nogil:
-    cdef int n_tok, n_out
-    qwen35moe_state_cost(model, type, cost)
-    cost.window = run_pass(&run_ops, model, sizes, &n_tok, &n_out)
-    cost.scratch_bytes = qwen35moe_work_need(model, n_tok, n_out)
+# ---- what a sequence keeps -------------------------------------------------------------------------------------------
+
+cdef int chosen_n_ctx(const pn_model *model, int n_ctx) noexcept nogil:
+    return min(n_ctx, environment_max_seq()) if model.config.arch == PN_ARCH_QWEN35MOE else n_ctx
 
 
-cdef size_t work_bytes(const pn_model *model) noexcept nogil:
-    return (<const pn_qwen35moe_model *>model.weights).work_bytes
+cdef void keeps(const pn_model *model, int n_ctx, pn_kv_type type, pn_kept *kept) noexcept nogil:
+    """Keys and values of the attention layers, convolutions and heads of the recurrent ones."""
+    cdef const pn_qwen35moe_model *w = <const pn_qwen35moe_model *>model.weights
+    kept.n_ctx = chosen_n_ctx(model, n_ctx)
+    kept.kv_layers = w.n_attention
+    kept.kv_rows = kept.n_ctx
+    kept.kv_type = type
+    if type == PN_KV_DEFAULT and model.config.arch == PN_ARCH_QWEN35MOE and pn_admit_kv_q4():
+        kept.kv_type = PN_KV_Q4_0
+    kept.recurrent = w.n_recurrent * (deltanet_conv_size(&w.dims) + deltanet_s_size(&w.dims))
+    kept.arena = False
+
+
+cdef int state_new(pn_model *model, pn_state *state, int n_ctx, pn_kv_type type) except -1:
+    if chosen_n_ctx(model, n_ctx) < n_ctx:
+        pn_log(PN_LOG_WARNING, b"n_ctx %d is clamped to %d by QWEN35_MAX_SEQ", n_ctx, chosen_n_ctx(model, n_ctx))
+    return sequence_new(model, state, n_ctx, type)
+
+
+# ---- registry --------------------------------------------------------------------------------------------------------
+
+cdef tm_tensor *pn_qwen35moe_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
+    return run_forward(model, token, state)
 
 
 cdef pn_arch_ops pn_qwen35moe_ops(const char *name, pn_arch arch) noexcept nogil:
-    cdef pn_arch_ops ops
-    memset(&ops, 0, sizeof(ops))
-    ops.name = name
-    ops.arch = arch
+    cdef pn_arch_ops ops = run_ops(name, arch)
     ops.load = load
     ops.unload = unload
+    ops.work_size = sizeof(pn_qwen35moe_work)
+    ops.walk = qwen_walk
+    ops.add = qwen_add
+    ops.enter = qwen_enter
+    ops.layer = qwen_layer
+    ops.leave = qwen_leave
     ops.forward = pn_qwen35moe_forward
-    ops.prefill = prefill
-    ops.forward_batch = forward_batch
+    ops.keeps = keeps
     ops.state_new = state_new
-    ops.state_reset = state_reset
-    ops.state_free = state_free
-    ops.state_truncate = state_truncate
-    ops.state_snapshot_bytes = state_snapshot_bytes
-    ops.state_snapshot = state_snapshot
-    ops.state_restore = state_restore
-    ops.state_n_ctx = state_n_ctx
-    ops.state_kv_type = state_kv_type
-    ops.state_bytes = state_bytes
-    ops.cost = cost
-    ops.work_bytes = work_bytes
     return ops
+
+
+cdef pn_arch_ops row = pn_qwen35moe_ops(b"qwen35", PN_ARCH_QWEN35)       # of weights without a model
 
 
 # ---- test hook -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@ from libc.stdlib cimport qsort
 from libc.string cimport memcpy
 
 from pantheon._core.arch.rwkv.rwkv7 cimport rwkv_channel_mix, rwkv_norm
-from pantheon._core.arch.rwkv.structs cimport pn_rwkvx_attn, rx_candidate, rx_job, rx_prompt, rx_view
+from pantheon._core.arch.rwkv.state cimport rx_of
+from pantheon._core.arch.rwkv.structs cimport IN_HEADS, IN_MIX, pn_rwkvx_attn, rx_candidate, rx_job, rx_prompt, rx_view
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.layers.attention cimport attention, attention_heads
 from pantheon._core.layers.kvcache cimport kvcache_k, kvcache_v, pn_llama_kv_cache
@@ -33,7 +34,7 @@ cdef void store(rx_job *job, rx_view *v, int a, int h0, int h1) noexcept nogil:
             kv.ops.store_v(kvcache_v(kv, a if job.prompt == NULL else 0, h), job.attn.pos[t], PN_RWKV_HEAD,
                            job.work.v + at)
             if slot >= 0:
-                kv = job.states[0].kv
+                kv = &rx_of(job.states[0]).base.kv
                 kv.ops.store_k(kvcache_k(kv, a, h), slot, PN_RWKV_HEAD, job.work.k + at)
                 kv.ops.store_v(kvcache_v(kv, a, h), slot, PN_RWKV_HEAD, job.work.v + at)
 
@@ -45,14 +46,14 @@ cdef void rwkvx_attention(rx_job *job, pn_team *team, rx_view *v, int a) noexcep
     cdef float *y[3]
     cdef size_t ldy[3]
     rwkv_norm(job, v, block.ln_w, block.ln_b)
-    memcpy(v.s.mixed[0] + <size_t>v.t0 * job.c.n_embd, v.s.normed + <size_t>v.t0 * job.c.n_embd,
+    memcpy(v.s.input[IN_MIX].f + <size_t>v.t0 * job.c.n_embd, v.s.normed + <size_t>v.t0 * job.c.n_embd,
            <size_t>(v.t1 - v.t0) * job.c.n_embd * sizeof(float))
-    input_prepare(team, &v.s.mix[0], g, v.t0, v.t1)
+    input_prepare(team, &v.s.input[IN_MIX], g, v.t0, v.t1)
     if job.shared:
         team_barrier(team)
     y[0], y[1], y[2] = job.work.r, job.work.k, job.work.v
     ldy[0] = ldy[1] = ldy[2] = job.c.n_embd
-    group_product(team, g, &v.s.mix[0], y, ldy)
+    group_product(team, g, &v.s.input[IN_MIX], y, ldy)
     team_barrier(team)
     if job.remember:
         if not job.shared:
@@ -60,13 +61,13 @@ cdef void rwkvx_attention(rx_job *job, pn_team *team, rx_view *v, int a) noexcep
         store(job, v, a, h0, h1)
         if job.shared:
             team_barrier(team)
-    attention(team, &job.attn, a if job.prompt == NULL else 0, job.work.ranks[team.rank].attention)
+    attention(team, &job.attn, a if job.prompt == NULL else 0, job.work.base.ranks[team.rank].mixer)
     team_barrier(team)
-    input_prepare(team, &v.s.heads, &block.out, v.t0, v.t1)
+    input_prepare(team, &v.s.input[IN_HEADS], &block.out, v.t0, v.t1)
     if job.shared:
         team_barrier(team)
-    y[0] = job.work.delta
-    group_product(team, &block.out, &v.s.heads, y, ldy)
+    y[0] = job.work.base.delta
+    group_product(team, &block.out, &v.s.input[IN_HEADS], y, ldy)
     team_barrier(team)
     rwkv_channel_mix(job, team, v, &block.ffn, 2 * job.w.n_blocks + a)
 
@@ -84,7 +85,7 @@ cdef int worst_first(const void *a, const void *b) noexcept nogil:
 cdef void rwkvx_select(rx_job *job, pn_team *team, int b) noexcept nogil:
     """Fills prompt.slot by how badly the state of block b after the whole prompt restores each token."""
     cdef rx_prompt *p = job.prompt
-    cdef const float *wkv = job.states[0].wkv + <size_t>b * job.c.n_head * (PN_RWKV_HEAD * PN_RWKV_HEAD)
+    cdef const float *wkv = rx_of(job.states[0]).wkv + <size_t>b * job.c.n_head * (PN_RWKV_HEAD * PN_RWKV_HEAD)
     cdef rx_candidate *order = p.order
     cdef int t0, t1, t, h, i, row = 0
     cdef size_t at
@@ -95,7 +96,7 @@ cdef void rwkvx_select(rx_job *job, pn_team *team, int b) noexcept nogil:
         sum = 0
         for h in range(job.c.n_head):
             at = <size_t>t * job.c.n_embd + h * PN_RWKV_HEAD
-            sum += job.w.k.rwkv7_loss(wkv + <size_t>h * PN_RWKV_HEAD * PN_RWKV_HEAD, p.k + at, p.v + at)
+            sum += job.w.base.k.rwkv7_loss(wkv + <size_t>h * PN_RWKV_HEAD * PN_RWKV_HEAD, p.k + at, p.v + at)
         order[t].loss = sum if sum == sum else 0     # the order of a sort must be one, whatever the numbers
         order[t].t = t
         p.slot[t] = -1

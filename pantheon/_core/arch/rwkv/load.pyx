@@ -12,9 +12,10 @@ RWKVX_KEEP_RATIO    or which part of them, in (0, 1]; not together with RWKVX_KE
 import os
 import re
 
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memset, strdup
 
+from pantheon._core.arch.run cimport weights_free, weights_new
 from pantheon._core.arch.rwkv.structs cimport (
     RX_A,
     RX_G,
@@ -27,17 +28,15 @@ from pantheon._core.arch.rwkv.structs cimport (
     RX_R,
     RX_V,
     RX_W,
-    RX_WINDOW,
     pn_rwkv7_block,
     pn_rwkv_ffn,
     pn_rwkvx_attn,
     pn_rwkvx_model,
 )
 from pantheon._core.arch.rwkv.tensors cimport rwkv_lora, rwkv_matrix, rwkv_shape, rwkv_vector
-from pantheon._core.base.pages cimport pn_pages_free
 from pantheon._core.base.report cimport pn_log
 from pantheon._core.files.name_index cimport name_shown
-from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_kernels_active
+from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.layers.linear cimport group_add, pn_group
 from pantheon._core.layers.matrix cimport owned_calloc, owned_free, pn_matrix
 from pantheon._core.load.config cimport config_validate
@@ -254,13 +253,9 @@ cdef int keep_vocab_path(pn_rwkvx_model *w, const char *vocab_path) except -1:
     return 0
 
 
-cdef int rwkvx_load(pn_model *model, Source f) except -1:
-    cdef pn_rwkvx_model *w = <pn_rwkvx_model *>calloc(1, sizeof(pn_rwkvx_model))
-    if w == NULL:
-        raise MemoryError(f"{f.path}: no memory for a model")
+cdef int rwkvx_load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
+    cdef pn_rwkvx_model *w = <pn_rwkvx_model *>weights_new(self, sizeof(pn_rwkvx_model))
     model.weights = w
-    w.k = pn_kernels_active()
-    w.base.prefill_window = RX_WINDOW
     f.owned = &w.owned
     f.block = BLOCK
     f.layers = "blocks"
@@ -280,7 +275,6 @@ cdef void rwkvx_unload(pn_model *model) noexcept nogil:
     cdef pn_rwkvx_model *w = <pn_rwkvx_model *>model.weights
     if w != NULL:
         owned_free(&w.owned)
-        pn_pages_free(w.work_memory, w.work_bytes)
         free(w.vocab_path)
-        free(w)
+        weights_free(w)
     model.weights = NULL

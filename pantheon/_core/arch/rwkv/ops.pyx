@@ -15,49 +15,46 @@ from libc.string cimport memset
 
 from pantheon._core.arch.ops cimport pn_arch_ops, pn_run_sizes
 from pantheon._core.arch.run cimport (
-    pn_run,
-    pn_run_ops,
-    run_batch,
     run_check,
     run_check_files,
     run_embed,
     run_execute,
     run_of,
+    run_ops,
     run_pass,
     run_stopped,
-    run_team,
+    run_view,
+    run_window,
 )
 from pantheon._core.arch.rwkv.attn cimport rwkvx_attention, rwkvx_select
 from pantheon._core.arch.rwkv.load cimport rwkvx_load, rwkvx_unload
 from pantheon._core.arch.rwkv.rwkv7 cimport rwkv7_block
 from pantheon._core.arch.rwkv.state cimport (
     rx_keep_count,
+    rx_keeps,
+    rx_of,
     rx_restore,
     rx_snapshot,
     rx_snapshot_bytes,
-    rx_state_bytes,
     rx_state_cost,
-    rx_state_free,
-    rx_state_kv_type,
-    rx_state_n_ctx,
     rx_state_new,
     rx_state_reset,
     rx_state_truncate,
 )
 from pantheon._core.arch.rwkv.structs cimport (
+    IN_MIX,
     RX_COUNTERS,
-    RX_LORAS,
-    RX_MIXES,
     RX_WINDOW,
     pn_rwkvx_model,
     rx_job,
     rx_prompt,
     rx_state,
-    rx_stream,
     rx_view,
     rx_work,
 )
-from pantheon._core.arch.rwkv.work cimport rx_prompt_need, rx_prompt_new, rx_work_need, rx_work_shared, rx_work_single
+from pantheon._core.arch.rwkv.work cimport rx_prompt_need, rx_prompt_new, rx_walk
+from pantheon._core.arch.structs cimport IN_HEAD, pn_pass, pn_run, pn_stream, pn_work
+from pantheon._core.arch.work cimport work_grown, work_need
 from pantheon._core.base.pool cimport pn_counter_zero
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD
 from pantheon._core.layers.linear cimport (
@@ -73,26 +70,13 @@ from pantheon._core.types cimport PN_ARCH_RWKVX, PN_CHAT_RWKV, pn_cost, pn_kv_ty
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
-cdef void embed(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
+cdef void embed(rx_job *job, pn_pass *p) noexcept nogil:
     """Normed rows of the embedding table, for this rank's tokens."""
-    cdef int t, t0 = 0, t1 = 1
+    cdef int t
     cdef size_t n = job.c.n_embd
-    cdef float *x = job.x if job.shared else s.x
-    if job.shared:
-        team_tokens(team, job.n_tok, &t0, &t1)
-    for t in range(t0, t1):
-        run_embed(job.run, &job.w.embd, t, x + t * n)
-        job.w.k.layer_norm(x + t * n, job.w.ln0_w, job.w.ln0_b, job.c.norm_eps, job.c.n_embd, x + t * n)
-
-
-cdef void begin_inputs(rx_stream *s, int n_tok) noexcept nogil:
-    cdef int i
-    for i in range(RX_MIXES):
-        input_begin(&s.mix[i], n_tok)
-    for i in range(RX_LORAS):
-        input_begin(&s.low[i], n_tok)
-    input_begin(&s.heads, n_tok)
-    input_begin(&s.ff, n_tok)
+    run_embed(p, &job.w.embd)
+    for t in range(p.t0, p.t1):
+        p.k.layer_norm(p.s.x + t * n, job.w.ln0_w, job.w.ln0_b, job.c.norm_eps, job.c.n_embd, p.s.x + t * n)
 
 
 cdef void begin_attention(rx_job *job, int w0, int n_tok) noexcept nogil:
@@ -102,13 +86,14 @@ cdef void begin_attention(rx_job *job, int w0, int n_tok) noexcept nogil:
     job.attn.n_tok = n_tok
     for t in range(n_tok):
         if job.prompt != NULL:
-            job.work.caches[t], job.work.pos[t] = &job.prompt.kv, w0 + t
-        elif job.one_sequence:
-            job.work.caches[t], job.work.pos[t] = job.states[0].kv, job.pos + w0 + t
+            job.work.base.caches[t], job.work.base.pos[t] = &job.prompt.kv, w0 + t
+        elif job.run.one_sequence:
+            job.work.base.caches[t], job.work.base.pos[t] = &rx_of(job.states[0]).base.kv, job.states[0].pos + w0 + t
         elif job.remember:
-            job.work.caches[t], job.work.pos[t] = job.states[t].kv, job.positions[t]
+            job.work.base.caches[t], job.work.base.pos[t] = &rx_of(job.states[t]).base.kv, job.states[t].pos
         else:
-            job.work.caches[t], job.work.pos[t] = job.states[t].kv, max(job.states[t].kept, 1) - 1
+            job.work.base.caches[t] = &rx_of(job.states[t]).base.kv
+            job.work.base.pos[t] = max(rx_of(job.states[t]).kept, 1) - 1
 
 
 cdef void begin_window(rx_job *job, pn_team *team, rx_view *v, int w0) noexcept nogil:
@@ -117,7 +102,7 @@ cdef void begin_window(rx_job *job, pn_team *team, rx_view *v, int w0) noexcept 
     cdef size_t n = job.c.n_embd
     v.w0 = w0
     v.n_tok = min(<int>RX_WINDOW, job.n_tok - w0)
-    v.x = job.x + w0 * n if job.shared else v.s.x
+    v.x = v.s.x + w0 * n
     v.v_first = job.v_first + w0 * n
     v.t0 = 0
     v.t1 = 1
@@ -127,7 +112,8 @@ cdef void begin_window(rx_job *job, pn_team *team, rx_view *v, int w0) noexcept 
     team.next_counter = 0
     team_barrier(team)
     if team.rank == 0:
-        begin_inputs(v.s, v.n_tok)
+        for i in range(IN_MIX, job.work.base.n_inputs):
+            input_begin(&v.s.input[i], v.n_tok)
         for i in range(RX_COUNTERS):
             pn_counter_zero(&team.counters[i])
         if job.w.n_attn > 0:
@@ -135,7 +121,7 @@ cdef void begin_window(rx_job *job, pn_team *team, rx_view *v, int w0) noexcept 
     team_barrier(team)
 
 
-cdef void run_block(rx_job *job, pn_team *team, rx_stream *s, int b, bint is_attention) noexcept nogil:
+cdef void run_block(rx_job *job, pn_team *team, pn_stream *s, int b, bint is_attention) noexcept nogil:
     """One block for all tokens of the run."""
     cdef rx_view v
     cdef int w0 = 0
@@ -149,7 +135,7 @@ cdef void run_block(rx_job *job, pn_team *team, rx_stream *s, int b, bint is_att
         w0 += RX_WINDOW
 
 
-cdef void logits(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
+cdef void logits(rx_job *job, pn_team *team, pn_stream *s) noexcept nogil:
     cdef int first = job.run.first_out, n_out, o, o0 = 0, o1 = 1
     cdef size_t n = job.c.n_embd
     cdef const float *x
@@ -158,200 +144,161 @@ cdef void logits(rx_job *job, pn_team *team, rx_stream *s) noexcept nogil:
     ldy[0] = job.c.n_vocab
     while first < job.n_tok:
         n_out = min(<int>RX_WINDOW, job.n_tok - first)
-        x = job.x + first * n if job.shared else s.x
+        x = s.x + first * n
         if job.shared:
             team_tokens(team, n_out, &o0, &o1)
             team.next_counter = 0
             team_barrier(team)
             if team.rank == 0:
-                input_begin(&s.head, n_out)
+                input_begin(&s.input[IN_HEAD], n_out)
                 pn_counter_zero(&team.counters[0])
             team_barrier(team)
         for o in range(o0, o1):
-            job.w.k.layer_norm(x + o * n, job.w.ln_out_w, job.w.ln_out_b, job.c.norm_eps, job.c.n_embd,
-                               s.normed + o * n)
-        input_prepare(team, &s.head, &job.w.head, o0, o1)
+            job.w.base.k.layer_norm(x + o * n, job.w.ln_out_w, job.w.ln_out_b, job.c.norm_eps, job.c.n_embd,
+                                    s.normed + o * n)
+        input_prepare(team, &s.input[IN_HEAD], &job.w.head, o0, o1)
         if job.shared:
             team_barrier(team)
         y[0] = job.run.logits + <size_t>(first - job.run.first_out) * job.c.n_vocab
-        group_product(team, &job.w.head, &s.head, y, ldy)
+        group_product(team, &job.w.head, &s.input[IN_HEAD], y, ldy)
         first += n_out
 
 
 cdef void rwkvx_task(void *arg, int rank, int n) noexcept nogil:
     """What every rank of a run does."""
     cdef rx_job *job = <rx_job *>arg
-    cdef rx_stream *s = &job.work.shared if job.shared else &job.work.ranks[rank].single
-    cdef pn_team team = run_team(job.run, job.w.k, job.work.counters, job.work.ranks[rank].panel, rank, n)
+    cdef pn_stream s
+    cdef pn_pass p
     cdef int b
-    embed(job, &team, s)
+    run_view(&p, &job.run, rank, n)
+    s = p.s[0]
+    if job.x != NULL:
+        s.x = job.x
+    p.s = &s
+    embed(job, &p)
     for b in range(job.w.n_blocks):
-        run_block(job, &team, s, b, False)
+        run_block(job, &p.team, &s, b, False)
         if job.w.n_attn > 0 and (b + 1) % job.w.interval == 0:
             if job.prompt != NULL:
-                rwkvx_select(job, &team, b)
-            run_block(job, &team, s, b // job.w.interval, True)
-        if job.shared and run_stopped(job.run, &team):
+                rwkvx_select(job, &p.team, b)
+            run_block(job, &p.team, &s, b // job.w.interval, True)
+        if job.shared and run_stopped(&job.run, &p.team):
             return
-    logits(job, &team, s)
+    logits(job, &p.team, &s)
 
 
 # ---- entry points ----------------------------------------------------------------------------------------------------
 
-cdef void fill(rx_job *job, pn_run *run, rx_work *work) noexcept nogil:
-    """What all kinds of run share."""
+cdef int begin(rx_job *job, const pn_run *run, pn_state **states) noexcept nogil:
+    """Fills what all kinds of run share; 0, or -1 where there are no buffers or the file was cut short."""
+    cdef int n_out = min(run.n_tok - run.first_out, <int>RX_WINDOW)
+    cdef pn_work *work = work_grown(run.model, min(run.n_tok, <int>RX_WINDOW), n_out)
+    if work == NULL or run_check_files(run.model) != 0:
+        return -1
     memset(job, 0, sizeof(rx_job))
-    job.run = run
+    job.run = run[0]
+    job.run.work = work
     job.c = &run.model.config
     job.w = <pn_rwkvx_model *>run.model.weights
-    job.work = work
+    job.work = <rx_work *>work
     job.n_tok = run.n_tok
-    job.x = work.x
-    job.v_first = work.v_first
+    job.shared = run.n_tok > 1
+    job.states = states
+    job.v_first = job.work.v_first
     job.remember = job.w.full
     job.attn.n_head = job.c.n_head
     job.attn.n_kv_head = job.c.n_head
     job.attn.head_dim = PN_RWKV_HEAD
     job.attn.scale = job.c.attn_scale
-    job.attn.q = work.r
-    job.attn.out = work.y
+    job.attn.q = job.work.r
+    job.attn.out = job.work.y
     job.attn.caches = work.caches
     job.attn.pos = work.pos
-
-
-# A job of one token each of several sequences. Prompts are not cut by the frame: see run_prompt.
-cdef struct rx_pass:
-    rx_job job
-    rx_state *states[RX_WINDOW]
-    int positions[RX_WINDOW]
-
-
-cdef int begin(void *job, pn_run *run) noexcept nogil:
-    cdef rx_pass *p = <rx_pass *>job
-    cdef rx_work *work = rx_work_shared(run.model, run.n_tok, run.n_tok)
-    if work == NULL:
-        return -1
-    fill(&p.job, run, work)
-    p.job.shared = True
-    p.job.states = p.states
-    p.job.positions = p.positions
     return 0
 
 
-cdef void add(void *job, pn_state *state, int first, int n) noexcept nogil:
-    cdef rx_pass *p = <rx_pass *>job
-    p.states[first] = <rx_state *>state.kv_cache
-    p.positions[first] = state.pos
-    p.states[first].broken = True
-
-
-cdef void advance(pn_state *state, int n) noexcept nogil:
-    cdef rx_state *st = <rx_state *>state.kv_cache
-    state.pos += n
-    st.broken = False
-    if st.kv != NULL and st.w.full:
-        st.kv.high = max(st.kv.high, state.pos)
-
-
-cdef bint broken(const pn_state *state) noexcept nogil:
-    return (<const rx_state *>state.kv_cache).broken
-
-
-cdef pn_run_ops run_ops
-run_ops.window = RX_WINDOW
-run_ops.task = rwkvx_task
-run_ops.begin = begin
-run_ops.add = add
-run_ops.advance = advance
-run_ops.n_ctx = rx_state_n_ctx
-run_ops.broken = broken
-
-
-cdef int run_single(pn_model *model, uint32_t token, const float *embd_override, pn_state *state,
-                    float *out) noexcept nogil:
-    cdef rx_state *st = <rx_state *>state.kv_cache
-    cdef rx_work *work = rx_work_single(st, &model.config)
-    cdef pn_run run = run_of(model, &token, 1, 0, out)
-    cdef rx_job job
+cdef int execute(rx_job *job, int n_states, int n) noexcept nogil:
+    """Runs the job, whose states take n tokens each; 0, or -1 when it was interrupted."""
+    cdef rx_state *st
     cdef int i
-    if work == NULL or run_check_files(model) != 0:
+    for i in range(n_states):
+        rx_of(job.states[i]).base.used = rx_of(job.states[i]).base.broken = True
+    if run_execute(&job.run) != 0:
         return -1
-    run.embd_override = embd_override
-    fill(&job, &run, work)
-    job.states = &st
-    job.positions = &state.pos
-    for i in range(work.n_ranks):
-        begin_inputs(&work.ranks[i].single, 1)
-        input_begin(&work.ranks[i].single.head, 1)
-    if job.w.n_attn > 0:
-        begin_attention(&job, 0, 1)
-    run_execute(&run_ops, &job, &run)
-    advance(state, 1)
+    for i in range(n_states):
+        st = rx_of(job.states[i])
+        st.base.broken = False
+        job.states[i].pos += n
+        if job.w.full:
+            st.base.kv.high = max(st.base.kv.high, job.states[i].pos)
     return 0
+
+
+cdef int run_tokens(pn_model *model, const uint32_t *tokens, const float *embd_override, pn_state **states, int n,
+                    float *out) noexcept nogil:
+    """One token into each of n states, n up to RX_WINDOW."""
+    cdef pn_run run = run_of(model, tokens, n, 0, out)
+    cdef rx_job job
+    run.embd_override = embd_override
+    if begin(&job, &run, states) != 0:
+        return -1
+    if n == 1 and job.w.n_attn > 0:
+        begin_attention(&job, 0, 1)
+    return execute(&job, n, 1)
 
 
 cdef tm_tensor *pn_rwkvx_forward(pn_model *model, uint32_t token, pn_state *state) noexcept nogil:
-    cdef rx_state *st
-    if run_check(&run_ops, model, token, state, 1) != 0:
+    if (run_check(model, token, state, 1) != 0
+            or run_tokens(model, &token, state.embd_override, &state, 1, rx_of(state).base.logits) != 0):
         return NULL
-    st = <rx_state *>state.kv_cache
-    if run_single(model, token, state.embd_override, state, st.logits) != 0:
-        return NULL
-    return &st.out
+    return &rx_of(state).base.logits_view
 
 
 cdef int run_prompt(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out, bint all,
                     bint selects) noexcept nogil:
-    """n tokens of one sequence in one run."""
-    cdef rx_state *st = <rx_state *>state.kv_cache
-    cdef int n_tok = min(n, <int>RX_WINDOW), status
-    cdef rx_work *work = rx_work_shared(model, n_tok, n_tok if all else 1)
+    """n tokens of one sequence in one run, two or more."""
+    cdef rx_state *st = rx_of(state)
     cdef pn_run run = run_of(model, tokens, n, 0 if all else n - 1, logits_out)
     cdef rx_prompt prompt
     cdef rx_job job
     cdef void *memory
-    if work == NULL or run_check_files(model) != 0:
+    cdef int status
+    run.one_sequence = True
+    if begin(&job, &run, &state) != 0:
         return -1
-    fill(&job, &run, work)
     memory = rx_prompt_new(&prompt, &job.x, &job.v_first, st, &model.config, n, selects)
     if memory == NULL:
         return -1
-    job.shared = True
-    job.one_sequence = True
     job.attn.one_sequence = True
-    job.states = &st
-    job.pos = state.pos
     if selects:
         prompt.keep = rx_keep_count(state, n)
         job.prompt = &prompt
         job.remember = True
-    st.broken = True
-    status = run_execute(&run_ops, &job, &run)
+    status = execute(&job, 1, n)
     free(memory)
-    if status != 0:
-        return -1
-    if selects:
+    if status == 0 and selects:
         st.kept = prompt.keep
-        st.kv.high = max(st.kv.high, prompt.keep)
-    advance(state, n)
-    return 0
+        st.base.kv.high = max(st.base.kv.high, prompt.keep)
+    return status
 
 
 cdef int pn_rwkvx_prefill(pn_model *model, const uint32_t *tokens, int n, pn_state *state, float *logits_out,
                           bint all) noexcept nogil:
-    cdef pn_rwkvx_model *w = <pn_rwkvx_model *>model.weights
-    cdef bint selects = w.n_attn > 0 and not w.full
-    cdef int window, first = 0, n_tok, i
+    cdef bint selects = whole_prompts(model)
+    cdef int window = n if selects else run_window(model)
+    cdef int first = 0, n_tok, i, status
+    cdef float *out
     for i in range(n):
-        if run_check(&run_ops, model, tokens[i], state, n) != 0:
+        if run_check(model, tokens[i], state, n) != 0:
             return -1
-    if n == 1 and selects:
-        return run_single(model, tokens[0], NULL, state, logits_out)
-    window = n if selects else min(max(w.base.prefill_window, 1), <int>RX_WINDOW)
     while first < n:
         n_tok = min(window, n - first)
-        if run_prompt(model, tokens + first, n_tok, state,
-                      logits_out + (<size_t>first * model.config.n_vocab if all else 0), all, selects) != 0:
+        out = logits_out + (<size_t>first * model.config.n_vocab if all else 0)
+        if n_tok == 1:
+            status = run_tokens(model, tokens + first, NULL, &state, 1, out)
+        else:
+            status = run_prompt(model, tokens + first, n_tok, state, out, all, selects)
+        if status != 0:
             return -1
         first += n_tok
     return 0
@@ -359,14 +306,23 @@ cdef int pn_rwkvx_prefill(pn_model *model, const uint32_t *tokens, int n, pn_sta
 
 cdef int pn_rwkvx_forward_batch(pn_model *model, const uint32_t *tokens, pn_state **states, int n,
                                 float *logits_out) noexcept nogil:
-    cdef rx_pass p
-    return run_batch(&run_ops, &p, model, tokens, states, n, logits_out)
+    cdef int first = 0, n_tok, i
+    for i in range(n):
+        if run_check(model, tokens[i], states[i], 1) != 0:
+            return -1
+    while first < n:
+        n_tok = min(<int>RX_WINDOW, n - first)
+        if run_tokens(model, tokens + first, NULL, states + first, n_tok,
+                      logits_out + <size_t>first * model.config.n_vocab) != 0:
+            return -1
+        first += n_tok
+    return 0
 
 
 # ---- registry --------------------------------------------------------------------------------------------------------
 
 cdef int pn_rwkvx_load(pn_model *model, const pn_arch_ops *self, Source f) except -1:
-    return rwkvx_load(model, f)
+    return rwkvx_load(model, self, f)
 
 
 cdef const char *vocab_path(const pn_model *model) noexcept nogil:
@@ -382,44 +338,39 @@ cdef void cost(const pn_model *model, pn_kv_type type, const pn_run_sizes *sizes
     cdef bint selects = whole_prompts(model)
     cdef int n_tok, n_out
     rx_state_cost(model, type, cost)
-    cost.window = run_pass(&run_ops, model, sizes, &n_tok, &n_out)
+    cost.window = run_pass(model, sizes, &n_tok, &n_out)
     cost.whole_prompt = selects
     if selects:
         cost.window = max(1, sizes.window)
         n_tok = max(n_tok, min(cost.window, <int>RX_WINDOW))
         n_out = max(n_out, min(cost.window, <int>RX_WINDOW) if sizes.all_logits else 1)
-    cost.scratch_bytes = (rx_work_need(model, n_tok, n_out, False)
-                          + rx_prompt_need(model, cost.kv_type, cost.window, selects))
-
-
-cdef size_t work_bytes(const pn_model *model) noexcept nogil:
-    return (<const pn_rwkvx_model *>model.weights).work_bytes
+    cost.scratch_bytes = work_need(model, n_tok, n_out)
+    if cost.window > 1:
+        cost.scratch_bytes += rx_prompt_need(model, cost.kv_type, cost.window, selects)
 
 
 cdef pn_arch_ops pn_rwkvx_ops() noexcept nogil:
-    cdef pn_arch_ops ops
-    memset(&ops, 0, sizeof(pn_arch_ops))
-    ops.name = b"rwkvx"
-    ops.arch = PN_ARCH_RWKVX
+    cdef pn_arch_ops ops = run_ops(b"rwkvx", PN_ARCH_RWKVX)
     ops.chat_style = PN_CHAT_RWKV
     ops.quantizes = True
     ops.load = pn_rwkvx_load
     ops.vocab_path = vocab_path
     ops.whole_prompts = whole_prompts
     ops.unload = rwkvx_unload
+    ops.window = RX_WINDOW
+    ops.work_size = sizeof(rx_work)
+    ops.walk = rx_walk
+    ops.task = rwkvx_task
     ops.forward = pn_rwkvx_forward
     ops.prefill = pn_rwkvx_prefill
     ops.forward_batch = pn_rwkvx_forward_batch
+    ops.cost = cost
+    ops.state_size = sizeof(rx_state)
+    ops.keeps = rx_keeps
     ops.state_new = rx_state_new
     ops.state_reset = rx_state_reset
-    ops.state_free = rx_state_free
     ops.state_truncate = rx_state_truncate
-    ops.state_n_ctx = rx_state_n_ctx
-    ops.state_kv_type = rx_state_kv_type
-    ops.state_bytes = rx_state_bytes
     ops.state_snapshot_bytes = rx_snapshot_bytes
     ops.state_snapshot = rx_snapshot
     ops.state_restore = rx_restore
-    ops.cost = cost
-    ops.work_bytes = work_bytes
     return ops

@@ -10,6 +10,10 @@ prefill too, so the cut of a prompt changes no bit.
 from libc.string cimport memcpy
 
 from pantheon._core.arch.rwkv.structs cimport (
+    IN_FF,
+    IN_HEADS,
+    IN_LORA,
+    IN_MIX,
     RX_A,
     RX_G,
     RX_K,
@@ -25,10 +29,11 @@ from pantheon._core.arch.rwkv.structs cimport (
     pn_rwkv7_block,
     pn_rwkv_ffn,
     rx_job,
-    rx_stream,
     rx_view,
     rx_work,
 )
+from pantheon._core.arch.rwkv.state cimport rx_of
+from pantheon._core.arch.structs cimport pn_stream
 from pantheon._core.base.pool cimport pn_counter, pn_counter_next
 from pantheon._core.kernels.table cimport PN_RWKV_HEAD, pn_rwkv7_step
 from pantheon._core.layers.linear cimport (
@@ -45,35 +50,35 @@ from pantheon._core.layers.linear cimport (
 cdef inline const float *before(const rx_job *job, const rx_view *v, int t, int slot) noexcept nogil:
     """Input of a token shift at the token before t: (n_embd,)."""
     cdef size_t n = job.c.n_embd
-    if job.one_sequence:
-        return v.s.normed + (t - 1) * n if t > 0 else job.states[0].shift + slot * n
-    return job.states[t].shift + slot * n
+    if job.run.one_sequence:
+        return v.s.normed + (t - 1) * n if t > 0 else rx_of(job.states[0]).base.recurrent + slot * n
+    return rx_of(job.states[t]).base.recurrent + slot * n
 
 
 cdef void keep_last(rx_job *job, const rx_view *v, int slot) noexcept nogil:
     """What the next token will see as the one before. Every rank has read the old one."""
     cdef int t
     cdef size_t n = job.c.n_embd
-    if job.one_sequence:
+    if job.run.one_sequence:
         if v.t0 < v.n_tok == v.t1:
-            memcpy(job.states[0].shift + slot * n, v.s.normed + (v.n_tok - 1) * n, n * sizeof(float))
+            memcpy(rx_of(job.states[0]).base.recurrent + slot * n, v.s.normed + (v.n_tok - 1) * n, n * sizeof(float))
         return
     for t in range(v.t0, v.t1):
-        memcpy(job.states[t].shift + slot * n, v.s.normed + t * n, n * sizeof(float))
+        memcpy(rx_of(job.states[t]).base.recurrent + slot * n, v.s.normed + t * n, n * sizeof(float))
 
 
 cdef void rwkv_norm(rx_job *job, rx_view *v, const float *ln_w, const float *ln_b) noexcept nogil:
     cdef int t
     cdef size_t n = job.c.n_embd
     for t in range(v.t0, v.t1):
-        job.w.k.layer_norm(v.x + t * n, ln_w, ln_b, job.c.norm_eps, job.c.n_embd, v.s.normed + t * n)
+        job.w.base.k.layer_norm(v.x + t * n, ln_w, ln_b, job.c.norm_eps, job.c.n_embd, v.s.normed + t * n)
 
 
 cdef void add_delta(rx_job *job, rx_view *v) noexcept nogil:
     cdef int t
     cdef size_t n = job.c.n_embd
     for t in range(v.t0, v.t1):
-        job.w.k.add(v.x + t * n, job.work.delta + t * n, job.c.n_embd)
+        job.w.base.k.add(v.x + t * n, job.work.base.delta + t * n, job.c.n_embd)
 
 
 # ---- time mix --------------------------------------------------------------------------------------------------------
@@ -84,29 +89,29 @@ cdef void mixes(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block *bl
     cdef size_t n = job.c.n_embd
     for t in range(v.t0, v.t1):
         for i in range(RX_MIXES):
-            job.w.k.lerp(v.s.normed + t * n, before(job, v, t, slot), block.mix[i], job.c.n_embd,
-                         v.s.mixed[i] + t * n)
+            job.w.base.k.lerp(v.s.normed + t * n, before(job, v, t, slot), block.mix[i], job.c.n_embd,
+                              v.s.input[IN_MIX + i].f + t * n)
     for i in range(RX_MIXES):
-        input_prepare(team, &v.s.mix[i], &block.down[i], v.t0, v.t1)
+        input_prepare(team, &v.s.input[IN_MIX + i], &block.down[i], v.t0, v.t1)
 
 
-cdef void down_products(rx_job *job, pn_team *team, rx_stream *s, const pn_rwkv7_block *block) noexcept nogil:
+cdef void down_products(rx_job *job, pn_team *team, pn_stream *s, const pn_rwkv7_block *block) noexcept nogil:
     cdef rx_work *work = job.work
     cdef float *y[2]
     cdef size_t ldy[2]
     ldy[0] = job.c.n_embd
     y[0] = work.r
-    group_product(team, &block.down[RX_R], &s.mix[RX_R], y, ldy)
+    group_product(team, &block.down[RX_R], &s.input[IN_MIX + RX_R], y, ldy)
     y[0] = work.k
-    group_product(team, &block.down[RX_K], &s.mix[RX_K], y, ldy)
+    group_product(team, &block.down[RX_K], &s.input[IN_MIX + RX_K], y, ldy)
     y[0], y[1], ldy[1] = work.v, work.lora[RX_LORA_V], job.w.n_lora[RX_LORA_V]
-    group_product(team, &block.down[RX_V], &s.mix[RX_V], y, ldy)
+    group_product(team, &block.down[RX_V], &s.input[IN_MIX + RX_V], y, ldy)
     y[0], ldy[0] = work.lora[RX_LORA_W], job.w.n_lora[RX_LORA_W]
-    group_product(team, &block.down[RX_W], &s.mix[RX_W], y, ldy)
+    group_product(team, &block.down[RX_W], &s.input[IN_MIX + RX_W], y, ldy)
     y[0], ldy[0] = work.lora[RX_LORA_A], job.w.n_lora[RX_LORA_A]
-    group_product(team, &block.down[RX_A], &s.mix[RX_A], y, ldy)
+    group_product(team, &block.down[RX_A], &s.input[IN_MIX + RX_A], y, ldy)
     y[0], ldy[0] = work.lora[RX_LORA_G], job.w.n_lora[RX_LORA_G]
-    group_product(team, &block.down[RX_G], &s.mix[RX_G], y, ldy)
+    group_product(team, &block.down[RX_G], &s.input[IN_MIX + RX_G], y, ldy)
 
 
 cdef void activate(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block *block) noexcept nogil:
@@ -120,17 +125,17 @@ cdef void activate(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block 
             continue
         for t in range(v.t0, v.t1):
             x = job.work.lora[i] + <size_t>t * n
-            y = v.s.lora[i] + <size_t>t * n
+            y = v.s.input[IN_LORA + i].f + <size_t>t * n
             if i == RX_LORA_W:
-                job.w.k.tanh(x, n, y)
+                job.w.base.k.tanh(x, n, y)
             elif i == RX_LORA_G:
-                job.w.k.sigmoid(x, n, y)
+                job.w.base.k.sigmoid(x, n, y)
             else:
                 memcpy(y, x, n * sizeof(float))
-        input_prepare(team, &v.s.low[i], &block.up[i], v.t0, v.t1)
+        input_prepare(team, &v.s.input[IN_LORA + i], &block.up[i], v.t0, v.t1)
 
 
-cdef void up_products(rx_job *job, pn_team *team, rx_stream *s, const pn_rwkv7_block *block) noexcept nogil:
+cdef void up_products(rx_job *job, pn_team *team, pn_stream *s, const pn_rwkv7_block *block) noexcept nogil:
     cdef int i
     cdef float *y[1]
     cdef size_t ldy[1]
@@ -138,7 +143,7 @@ cdef void up_products(rx_job *job, pn_team *team, rx_stream *s, const pn_rwkv7_b
     for i in range(RX_LORAS):
         if block.up[i].n > 0:
             y[0] = job.work.up[i]
-            group_product(team, &block.up[i], &s.low[i], y, ldy)
+            group_product(team, &block.up[i], &s.input[IN_LORA + i], y, ldy)
 
 
 cdef void head_step(rx_job *job, rx_view *v, const pn_rwkv7_block *block, int b, int h, int t) noexcept nogil:
@@ -156,13 +161,13 @@ cdef void head_step(rx_job *job, rx_view *v, const pn_rwkv7_block *block, int b,
         p.mix, p.v_first, p.v0 = work.up[RX_LORA_V] + at, v.v_first + at, block.v0 + c
     else:
         memcpy(v.v_first + at, p.v, PN_RWKV_HEAD * sizeof(float))
-    p.state = (job.states[0 if job.one_sequence else t].wkv
+    p.state = (rx_of(job.states[0 if job.run.one_sequence else t]).wkv
                + (<size_t>b * job.c.n_head + h) * (PN_RWKV_HEAD * PN_RWKV_HEAD))
     p.k_out, p.v_out = NULL, NULL
     if job.prompt != NULL:
         p.k_out, p.v_out = job.prompt.k + v.w0 * n + at, job.prompt.v + v.w0 * n + at
     p.y = work.y + at
-    job.w.k.rwkv7_head(&p)
+    job.w.base.k.rwkv7_head(&p)
 
 
 cdef void heads(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block *block, int b) noexcept nogil:
@@ -175,7 +180,7 @@ cdef void heads(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block *bl
         return
     counter = team_counter(team)
     unit = pn_counter_next(counter)
-    if job.one_sequence:
+    if job.run.one_sequence:
         while unit < n_head:
             for t in range(v.n_tok):
                 head_step(job, v, block, b, unit, t)
@@ -188,7 +193,7 @@ cdef void heads(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv7_block *bl
 
 cdef void rwkv7_block(rx_job *job, pn_team *team, rx_view *v, int b) noexcept nogil:
     cdef pn_rwkv7_block *block = &job.w.blocks[b]
-    cdef rx_stream *s = v.s
+    cdef pn_stream *s = v.s
     cdef float *y[1]
     cdef size_t ldy[1]
     rwkv_norm(job, v, block.ln_w, block.ln_b)
@@ -211,11 +216,11 @@ cdef void rwkv7_block(rx_job *job, pn_team *team, rx_view *v, int b) noexcept no
     team_barrier(team)
     heads(job, team, v, block, b)
     team_barrier(team)
-    input_prepare(team, &s.heads, &block.out, v.t0, v.t1)
+    input_prepare(team, &s.input[IN_HEADS], &block.out, v.t0, v.t1)
     if job.shared:
         team_barrier(team)
-    y[0], ldy[0] = job.work.delta, job.c.n_embd
-    group_product(team, &block.out, &s.heads, y, ldy)
+    y[0], ldy[0] = job.work.base.delta, job.c.n_embd
+    group_product(team, &block.out, &s.input[IN_HEADS], y, ldy)
     if not job.shared:
         group_prefetch(team, &block.ffn.key)
     team_barrier(team)
@@ -226,7 +231,7 @@ cdef void rwkv7_block(rx_job *job, pn_team *team, rx_view *v, int b) noexcept no
 
 cdef void rwkv_channel_mix(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv_ffn *ffn, int slot) noexcept nogil:
     cdef rx_work *work = job.work
-    cdef rx_stream *s = v.s
+    cdef pn_stream *s = v.s
     cdef size_t n = job.c.n_embd, n_ff = job.c.n_ff
     cdef int t, r0, r1
     cdef float *y[1]
@@ -236,28 +241,29 @@ cdef void rwkv_channel_mix(rx_job *job, pn_team *team, rx_view *v, const pn_rwkv
     if job.shared:
         team_barrier(team)
     for t in range(v.t0, v.t1):
-        job.w.k.lerp(s.normed + t * n, before(job, v, t, slot), ffn.x_k, job.c.n_embd, s.mixed[0] + t * n)
-    input_prepare(team, &s.mix[0], &ffn.key, v.t0, v.t1)
+        job.w.base.k.lerp(s.normed + t * n, before(job, v, t, slot), ffn.x_k, job.c.n_embd,
+                          s.input[IN_MIX].f + t * n)
+    input_prepare(team, &s.input[IN_MIX], &ffn.key, v.t0, v.t1)
     if job.shared:
         team_barrier(team)
         keep_last(job, v, slot)
     y[0], ldy[0] = work.ff, n_ff
-    group_product(team, &ffn.key, &s.mix[0], y, ldy)
+    group_product(team, &ffn.key, &s.input[IN_MIX], y, ldy)
     if job.shared:
         team_barrier(team)
         for t in range(v.t0, v.t1):
-            job.w.k.relu_sqr(work.ff + t * n_ff, job.c.n_ff)
+            job.w.base.k.relu_sqr(work.ff + t * n_ff, job.c.n_ff)
     else:
         team_range(team, job.c.n_ff, 8, &r0, &r1)    # the rows that this rank computed
-        job.w.k.relu_sqr(work.ff + r0, r1 - r0)
+        job.w.base.k.relu_sqr(work.ff + r0, r1 - r0)
         group_prefetch(team, &ffn.value)
         team_barrier(team)
         if team.rank == 0:
             keep_last(job, v, slot)
-    input_prepare(team, &s.ff, &ffn.value, v.t0, v.t1)
+    input_prepare(team, &s.input[IN_FF], &ffn.value, v.t0, v.t1)
     if job.shared:
         team_barrier(team)
-    y[0], ldy[0] = work.delta, job.c.n_embd
-    group_product(team, &ffn.value, &s.ff, y, ldy)
+    y[0], ldy[0] = work.base.delta, job.c.n_embd
+    group_product(team, &ffn.value, &s.input[IN_FF], y, ldy)
     team_barrier(team)
     add_delta(job, v)

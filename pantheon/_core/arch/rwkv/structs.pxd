@@ -1,15 +1,11 @@
 # Weights, buffers, states and runs of RWKV-7 and RWKV-X: no code.
-from libc.stdint cimport uint8_t
-
 from pantheon._core.arch.ops cimport pn_arch_weights
-from pantheon._core.arch.run cimport pn_run
-from pantheon._core.base.pool cimport pn_counter
-from pantheon._core.kernels.table cimport pn_kernels
+from pantheon._core.arch.structs cimport IN_OWN, pn_run, pn_sequence, pn_stream, pn_work
 from pantheon._core.layers.attention cimport pn_attn_step
 from pantheon._core.layers.kvcache cimport pn_llama_kv_cache
-from pantheon._core.layers.linear cimport pn_group, pn_input
+from pantheon._core.layers.linear cimport pn_group
 from pantheon._core.layers.matrix cimport pn_matrix, pn_owned
-from pantheon._core.types cimport pn_config, tm_tensor
+from pantheon._core.types cimport pn_config, pn_state
 
 cdef enum:
     RX_WINDOW = 256                      # most tokens that a block works on at once
@@ -26,6 +22,10 @@ cdef enum:
     RX_LORA_A = 1
     RX_LORA_G = 2
     RX_LORA_V = 3                        # value residual, not in block 0
+    IN_MIX = IN_OWN                      # inputs beside the frame's: the mixes; the first serves all other parts too
+    IN_LORA = IN_MIX + RX_MIXES          # of the second matrix of each LoRA, after the activation
+    IN_HEADS = IN_LORA + RX_LORAS        # of the output matrices
+    IN_FF = IN_HEADS + 1                 # of ffn.value
 
 # ---- weights; vectors are (n_embd,) f32 unless said otherwise, borrowed from the mapping or `owned` ----
 
@@ -61,49 +61,19 @@ cdef struct pn_rwkvx_attn:
     pn_group out
     pn_rwkv_ffn ffn
 
-# ---- work buffers ----
-
-# What norms and matrix inputs work on. Shared when several ranks split tokens; for a single token every rank has its
-# own, which saves barriers.
-cdef struct rx_stream:
-    float *x                             # (1, n_embd) residual stream of a single token; NULL in the shared one
-    float *normed                        # (n_tok, n_embd)
-    float *mixed[RX_MIXES]               # (n_tok, n_embd)
-    float *lora[RX_LORAS]                # (n_tok, n_lora) after the activation
-    pn_input mix[RX_MIXES]               # the first also serves channel mix and attention
-    pn_input low[RX_LORAS]
-    pn_input heads                       # input of the output matrices
-    pn_input ff                          # input of ffn.value
-    pn_input head                        # input of the LM head, n_out vectors
-
-cdef struct rx_rank:                     # private to one rank
-    rx_stream single
-    uint8_t *attention                   # scratch
-    uint8_t *panel                       # scratch
-
 cdef struct rx_work:                     # buffers of one window
-    int n_tok                            # most tokens
-    int n_out                            # most tokens of one pass through the LM head
-    int n_ranks
-    float *r                             # (n_tok, n_embd), as are k, v, up, y, delta; r is q in an attention block
+    pn_work base                         # its shared residual stream is a batch's
+    float *r                             # (n_tok, n_embd), as are k, v, up, y; r is q in an attention block
     float *k
     float *v
     float *lora[RX_LORAS]                # (n_tok, n_lora) before the activation
     float *up[RX_LORAS]
     float *y                             # result of the heads
     float *ff                            # (n_tok, n_ff)
-    float *delta                         # what the next residual addition adds
     float *v_first                       # (n_tok, n_embd) of block 0; a single token's or a batch's
-    float *x                             # (n_tok, n_embd) residual stream of a batch
-    pn_llama_kv_cache **caches           # (n_tok,) of the attention step
-    int *pos                             # (n_tok,)
-    pn_counter *counters                 # (RX_COUNTERS,)
-    rx_stream shared
-    rx_rank *ranks                       # (n_ranks,)
 
 cdef struct pn_rwkvx_model:
     pn_arch_weights base
-    const pn_kernels *k
     pn_rwkv7_block *blocks               # (n_blocks,) those that are run
     int n_blocks
     pn_rwkvx_attn *attn                  # (n_attn,)
@@ -121,28 +91,17 @@ cdef struct pn_rwkvx_model:
     double keep_ratio                    # of the prompt's tokens, in (0, 1]
     char *vocab_path                     # World vocabulary, owned; NULL: not given
     pn_owned owned
-    rx_work work                         # of prefill and batch, shared by all states of the model
-    void *work_memory                    # owned, grown on demand
-    size_t work_bytes
 
 # ---- sequence ----
 
+# Its recurrent part is the last input of every token shift (2 n_blocks + n_attn, n_embd): time mix and channel mix of
+# each block, then channel mix of the attention blocks; then the heads' states (n_blocks, n_head, 64 keys, 64 values).
+# Layer i of its KV cache is attention block i.
 cdef struct rx_state:
+    pn_sequence base
     const pn_rwkvx_model *w              # borrowed
-    int n_ctx                            # a multiple of 8
     int kept                             # memory mode: remembered tokens
-    bint broken                          # an interrupted prefill left it between positions
-    # (2 n_blocks + n_attn, n_embd) last input of every token shift: time mix and channel mix of each block, then
-    # channel mix of the attention blocks; owned
-    float *shift
-    float *wkv                           # (n_blocks, n_head, 64 keys, 64 values), within shift's memory
-    size_t n_floats                      # of both
-    pn_llama_kv_cache *kv                # owned; layer i is attention block i; NULL without any
-    rx_work work                         # of single tokens
-    void *work_memory                    # owned
-    size_t work_bytes
-    float *logits                        # (n_vocab,) owned
-    tm_tensor out                        # view of logits
+    float *wkv                           # the heads' states
 
 # ---- one run ----
 
@@ -159,24 +118,21 @@ cdef struct rx_prompt:                   # what a prompt needs as a whole in mem
     pn_llama_kv_cache kv                 # keys and values of all tokens, of one attention block at a time
 
 cdef struct rx_job:
-    pn_run *run
+    pn_run run
     const pn_config *c
     pn_rwkvx_model *w
     rx_work *work
     int n_tok                            # of the run
     bint shared                          # ranks split tokens and use the shared stream
-    bint one_sequence                    # all tokens belong to states[0]; else token t to states[t]
-    rx_state **states
-    int pos                              # one_sequence: position of the first token
-    const int *positions                 # else (n_tok,)
-    float *x                             # (n_tok, n_embd) residual stream of all tokens; NULL for a single token
+    pn_state **states                    # one_sequence: the state; else that of each token
+    float *x                             # (n_tok, n_embd) residual stream of a prompt; NULL: the stream's own
     float *v_first                       # (n_tok, n_embd)
     rx_prompt *prompt                    # NULL: no selection
     bint remember                        # attention blocks compute k and v
     pn_attn_step attn                    # of the window under way
 
 cdef struct rx_view:                     # one rank's view of a window
-    rx_stream *s
+    pn_stream *s
     float *x                             # (n_tok, n_embd)
     float *v_first                       # (n_tok, n_embd)
     int w0                               # first token of the window
