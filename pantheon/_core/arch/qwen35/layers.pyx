@@ -1,4 +1,4 @@
-"""The layers of Qwen3.5 (see qwen35moe_layers.pxd for the contract).
+"""The layers of Qwen3.5 (see layers.pxd for the contract).
 
 x = embedding; per layer x += mixer(norm(x)), x += ffn(norm(x)); logits = head(norm(x)).
 

@@ -1,4 +1,4 @@
-"""The attention block of RWKV-X, and the choice of what a prompt leaves in memory (see rwkvx_attn.pxd)."""
+"""The attention block of RWKV-X, and the choice of what a prompt leaves in memory (see attn.pxd)."""
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy
 

@@ -1,4 +1,4 @@
-"""RWKV-X: RWKV-7 blocks and attention blocks over remembered tokens (see rwkvx.pxd).
+"""RWKV-X: RWKV-7 blocks and attention blocks over remembered tokens (see ops.pxd).
 
 x = norm(embedding); every block adds to x; logits = head(norm(x)). After `interval` RWKV-7 blocks comes an attention
 block, which has no notion of position.
