@@ -352,8 +352,8 @@ def test_configurations_that_other_classes_cannot_have(tmp_path, name, changes, 
     ("phi2", "model.layers.1.input_layernorm.bias", r"of shape \(32,\) is missing"),
     ("phi2", "model.final_layernorm.weight", r"of shape \(32,\) is missing"),
     ("phi3-longrope", "model.layers.0.mlp.down_proj.weight", r"of shape \(32, 40\) is missing"),
-    ("qwen35", "model.layers.0.linear_attn.A_log", r"of shape \(4,\) is missing"),
-    ("qwen35", "model.layers.0.linear_attn.conv1d.weight", r"of shape \(96, 4\) is missing"),
+    ("qwen35", "model.layers.0.linear_attn.A_log", r"of shape \(6,\) is missing"),
+    ("qwen35", "model.layers.0.linear_attn.conv1d.weight", r"of shape \(112, 4\) is missing"),
     ("qwen35-moe", "model.language_model.layers.0.mlp.experts.down_proj", r"of shape \(12, 32, 24\) is missing"),
 ])
 def test_missing_tensors_have_their_own_names(tmp_path, model, name, match):

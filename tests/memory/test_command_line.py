@@ -20,6 +20,7 @@ class LastMessage:
     """In place of a chat template: a turn is its last message."""
 
     has_template = True
+    chat_stops = ()
 
     def __init__(self, model, arguments):
         self.chat = lambda messages, answer_start=None: model.tokenizer.encode(messages[-1]["content"])
