@@ -146,7 +146,8 @@ def test_termination_at_the_prompt_leaves_a_usable_terminal(chat):
     while chat.process.poll() is None:
         chat.process.send_signal(signal.SIGTERM)
         select.select([], [], [], 0.5)
-    assert chat.end() == 143
+    # On a slow machine the second may find an interpreter that is gone. A shell says 143 of either end.
+    assert chat.end() in (143, -signal.SIGTERM)
     assert b"Traceback" not in chat.seen
     assert termios.tcgetattr(chat.inner)[3] & termios.ECHO
 
