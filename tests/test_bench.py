@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from support import rwkv_models
 from support.fixture_paths import TINY
+from support.odd_path import OddPath
 
 import pantheon
 from pantheon import bench, errors
@@ -57,18 +58,6 @@ def test_active_bytes_of_matrices_that_are_packed_when_loaded():
         unpacked = bench.active(file.tensors, 0, 0)
         assert bench.active_bytes(model) == unpacked.nbytes - as_floats + as_floats // 8
         assert bench._active_of(model)[1:] == unpacked[1:]
-
-
-class Odd(Exception):
-    """One that does not come out of a pickle."""
-
-    def __init__(self, a, b):
-        super().__init__(f"{a} {b}")
-
-
-class OddPath:
-    def __fspath__(self):
-        raise Odd("two", "parts")
 
 
 def test_an_error_that_cannot_be_sent_to_another_process():
